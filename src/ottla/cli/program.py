@@ -131,7 +131,9 @@ def run(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except OttlaError as error:
-        return _fail(str(error), hint=error.hint, details=details_of(error))
+        # Errors for users of Spark have the hint in their text, too.
+        message = str(error).removesuffix(f"; {error.hint}")
+        return _fail(message, hint=error.hint, details=details_of(error))
     except BrokenPipeError:
         return _leave_closed_pipe()
     except UnicodeEncodeError as error:

@@ -18,6 +18,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from ottla.cli.pipeline.load_verb import command
+from ottla.model.errors import details_of
+from ottla.spark.errors import RecordsRefused
 from ottla.testing import ControlledBroker, consume_all, produce
 from tests.eventually import WITHIN_S, eventually
 from tests.integration.test_testing_command import free_port
@@ -76,7 +78,39 @@ def test_a_wrong_setting_is_refused_before_spark_starts(tmp_path: Path) -> None:
     assert refused.stderr.startswith("error: job.toml: [load] topics is 5")
 
 
-def test_a_service_loads_the_tables_of_a_file_beside_one_whose_broker_is_away(
+DECODE = """
+import json
+
+import pyarrow as pa
+
+
+def pages(records):
+    return pa.table({"page": [json.loads(value)["page"] for value in records.column("value").to_pylist()]})
+"""
+
+
+def test_record_that_a_function_refuses_ends_the_load_or_is_a_dead_letter(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "views.py").write_text(DECODE)
+    with ControlledBroker() as broker, broker.namespace() as topics:
+        views = topics.topic("views")
+        produce(views, [b'{"page": "/a"}', b"<html>", b'{"page": "/b"}'])
+        place = ("--target", str(tmp_path / "lake"), "--decode", f"{tmp_path}/views.py:pages")
+        given = (str(views), "-b", broker.bootstrap, *place)
+        refused = load(*given)
+        assert isinstance(refused.exception, RecordsRefused)
+        assert str(refused.exception).startswith(f"decode failed for the record at offset 1 of {views} partition 0: ")
+        [trace] = details_of(refused.exception)
+        assert "views.py" in trace
+        assert "json.decoder.JSONDecodeError" in trace
+        loaded = load(*given, "--dead-letters", "--json")
+        assert facts_of(loaded)["refused"] == {"decode": 1}
+        [letter] = consume_all(f"{views}.dead-letter", bootstrap=broker.bootstrap)
+        assert (letter.value, dict(letter.headers)["__connect.errors.stage"]) == (b"<html>", b"LOAD")
+    table = DeltaTable(str(tmp_path / "lake")).to_pyarrow_table()
+    assert sorted(table.column("page").to_pylist()) == ["/a", "/b"]
+
+
+def test_a_service_loads_the_tables_of_a_file_beside_one_whose_broker_is_away_and_one_that_refuses_its_records(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with ControlledBroker() as broker, broker.namespace() as topics:
@@ -97,7 +131,12 @@ def test_a_service_loads_the_tables_of_a_file_beside_one_whose_broker_is_away(
             target = "{tmp_path}/away"
             bootstrap-server = "127.0.0.1:1"
             option = {{ "kafka.default.api.timeout.ms" = "1000" }}
+            [load.tables.broken]
+            topics = ["{clicks}"]
+            target = "{tmp_path}/broken"
+            decode = "{tmp_path}/views.py:pages"
         """)
+        (tmp_path / "views.py").write_text(DECODE)
         port = free_port()
 
         def metrics() -> dict[str, float]:
@@ -115,6 +154,11 @@ def test_a_service_loads_the_tables_of_a_file_beside_one_whose_broker_is_away(
                 seen = eventually(metrics, lambda seen: seen.get('ottla_load_rows_total{table="orders"}') == 2)
                 assert seen['ottla_load_failures_total{table="away"}'] >= 1
                 assert seen['ottla_load_lag_seconds{table="clicks"}'] < WITHIN_S
+                assert seen['ottla_load_stopped{table="broken"}'] == 1
+                assert seen['ottla_load_refused_records_total{table="broken",reason="decode"}'] == 1
+                with pytest.raises(urllib.error.HTTPError, match="503") as unhealthy:
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz")
+                assert unhealthy.value.read().startswith(b"broken: stopped: decode failed for the record at offset 0")
             finally:
                 os.kill(os.getpid(), signal.SIGTERM)
 
@@ -123,11 +167,14 @@ def test_a_service_loads_the_tables_of_a_file_beside_one_whose_broker_is_away(
             outcome = load("serve", "--config", str(tmp_path / "loads.toml"), "--http", f"127.0.0.1:{port}")
             watching.result()
     assert outcome.exit_code == 0, outcome.output
-    clicks_line, orders_line, away_line = outcome.stdout.splitlines()
+    clicks_line, orders_line, away_line, broken_line = outcome.stdout.splitlines()
     assert clicks_line == "clicks: 10 rows in 1 commit"
     assert orders_line.startswith("orders: 2 rows in ")
     assert away_line == "away: 0 rows in 0 commits"
+    assert broken_line == "broken: 0 rows in 0 commits"
     assert "away: not loaded, tried again in 1 s" in outcome.stderr
+    assert "broken: stopped: decode failed for the record at offset 0" in outcome.stderr
+    assert "  TypeError: 'int' object is not subscriptable" in outcome.stderr
     assert DeltaTable(str(tmp_path / "clicks")).to_pyarrow_table().num_rows == 10
 
 

@@ -14,7 +14,7 @@ group's table.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -108,6 +108,16 @@ def named_tables(path: Path, verbs: Sequence[str]) -> list[str]:
     return names
 
 
+def check_shared_table(path: Path, name: str, commands: Iterable[click.Command], tables: Iterable[str]) -> None:
+    """Of a group, whose table has what its verbs share, and theirs.  Raises `ConfigError` for a key of none of them."""
+    known = {key: parameter for command in commands for key, parameter in _parameters(command).items()}
+    names = {**known, **dict.fromkeys(tables)}
+    table = _document(path).get(name)
+    for key in table if isinstance(table, Mapping) else ():
+        if _flag_name(key) not in names:
+            raise _unknown(path, name, key, names)
+
+
 def _document(path: Path) -> dict[str, object]:
     content = read_text_file(path, CONFIG_FILE_BYTES_MAX, CONFIG_FILE_HINT)
     try:
@@ -165,7 +175,7 @@ def _flag_name(key: str) -> str:
     return key.replace("_", "-").lower()
 
 
-def _unknown(path: Path, table: str, key: str, known: Mapping[str, click.Parameter]) -> ConfigError:
+def _unknown(path: Path, table: str, key: str, known: Iterable[str]) -> ConfigError:
     nearest = nearest_name(_flag_name(key), known)
     hint = f"did you mean {nearest!r}?" if nearest else f"known: {', '.join(sorted(known))}"
     return ConfigError(f"{path}: [{table}] has the unknown key {key!r}", hint=hint)

@@ -24,7 +24,7 @@ from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, every_flag, master_flag, spark_flag
 from ottla.model.counted import counted
-from ottla.model.errors import OttlaError
+from ottla.model.errors import ConfigError, OttlaError
 from ottla.runtime.installed import ICEBERG, LAKE, require_modules
 from ottla.runtime.interrupts import StopRequest
 
@@ -87,6 +87,8 @@ def lake_target(target: str | None, storage: Iterable[str], table: str | None, c
         return UnityTarget(table, properties, place, of_catalog)
     if place is None and not properties:
         return catalog_table(table, settings)
+    if not all(table.rpartition(".")):
+        raise ConfigError(f"{table!r} names no Iceberg table", hint="write NAMESPACE.NAME")
     return IcebergTarget(table, place, properties or None, of_catalog)
 
 
@@ -124,6 +126,7 @@ class _LoaderFlags(TypedDict):
     partition_by: tuple[str, ...]
     columns: tuple[str, ...]
     event_time_field: str | None
+    decode: str | None
     options: tuple[str, ...]
     settings: tuple[str, ...]
     master: str | None
@@ -169,6 +172,11 @@ _columns = click.option(
 )
 _event_time_field = click.option(
     "--event-time-field", metavar="NAME", help="A field of values that are JSON: milliseconds, or ISO 8601."
+)
+_decode = click.option(
+    "--decode",
+    metavar="FILE.py:FUNCTION",
+    help="Gives further columns: of an Arrow batch of records, a table with a row for each.",
 )
 _options = click.option(
     "--option", "options", multiple=True, metavar=KEY_VALUE, help="An option of the source; may be repeated."
@@ -255,6 +263,7 @@ def _debezium(text: str, keys: tuple[str, ...], sequence_by: str | None) -> obje
 @_columns
 @click.option("--event-time", metavar="SQL", help="A Spark SQL expression.  [default: the record's timestamp]")
 @_event_time_field
+@_decode
 @click.option(
     "--start",
     default="earliest",
@@ -352,7 +361,14 @@ def _loader_of(
     field = flags["event_time_field"]
     if event_time is not None and field is not None:
         raise click.UsageError("--event-time and --event-time-field both say what an event's time is.")
+    _check_source(flags, options)
     more |= arguments()
+    if (decode := flags["decode"]) is not None:
+        if "decode" in more:
+            raise click.UsageError("--debezium and --decode both say what the columns are.")
+        from ottla.spark.user_functions import load_function
+
+        more["decode"] = load_function(decode, "function")
     _check_loader(flags, more)
 
     def make(spark: Any) -> Loader:
@@ -373,6 +389,13 @@ def _loader_of(
     return make
 
 
+def _check_source(flags: _LoaderFlags, options: Mapping[str, str]) -> None:
+    """Imports PySpark, and starts no Java.  Raises `SparkOptionError`."""
+    from ottla.spark.lake.load import source_of
+
+    source_of(flags["bootstrap"], flags["topics"], options)
+
+
 def _check_loader(flags: _LoaderFlags, more: Mapping[str, Any]) -> None:
     """What the loader would refuse when Spark has started.  Raises `LakeError`, `ConfigError`."""
     from ottla.dead_letters.topics import dead_letter_topic
@@ -383,7 +406,8 @@ def _check_loader(flags: _LoaderFlags, more: Mapping[str, Any]) -> None:
     partition_by = flags["partition_by"] or None
     shape = RowShape(flags["columns"], partition_by or PARTITION_BY_DEFAULT, more.get("decode"))
     for name in shape.partition_by:
-        if name not in shape.first_schema.names:
+        # A function may give any column.
+        if name not in shape.first_schema.names and "decode" not in more:
             raise click.UsageError(
                 f"--partition-by: records have no column {name!r}; use topic, event_hour or event_date."
             )
@@ -468,6 +492,7 @@ def _line(outcome: LakeLoad) -> str:
 @_partition_by
 @_columns
 @_event_time_field
+@_decode
 @_options
 @spark_flag
 @master_flag

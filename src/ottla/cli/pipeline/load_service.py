@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import click
 
-from ottla.cli.client_flags import assignments, duration_ms, source_options
+from ottla.cli.client_flags import assignments, duration_ms
 from ottla.cli.output import say
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import (
+    check_shared_table,
     every_flag,
     job_settings,
     master_flag,
@@ -20,6 +21,7 @@ from ottla.cli.pipeline.job_settings import (
     spark_flag,
 )
 from ottla.cli.pipeline.load import LoaderOf, RunFlags, every_flag_ms, failure_line, new_loader, refused_text, run
+from ottla.cli.pipeline.load import command as group
 from ottla.cli.pipeline.load_health import LoadHealth, load_metrics, unhealthy
 from ottla.model.counted import counted
 from ottla.model.errors import ConfigError, OttlaError, details_of
@@ -133,6 +135,7 @@ def serve(
 
 def tables_of(config: Path, every: str | None) -> Iterator[TableSettings]:
     """The tables of a file, in its order.  Raises `ConfigError`, which names the table."""
+    check_shared_table(config, "load", group.commands.values(), (*group.commands, _TABLES))
     places: dict[tuple[object, ...], str] = {}
     for name in named_tables(config, ("load", _TABLES)):
         where = f"{config}: [load.{_TABLES}.{name}]"
@@ -156,7 +159,6 @@ def _table(
         for parameter in _OF_THE_PROCESS:
             flags.pop(parameter)
         loader = new_loader(cast(RunFlags, flags))
-        _check_source(cast(RunFlags, flags))
     except (click.UsageError, OttlaError) as error:
         message = error.format_message() if isinstance(error, click.UsageError) else str(error)
         hint = error.hint if isinstance(error, OttlaError) else "the table's keys are the flags of `ottla load run`"
@@ -168,13 +170,6 @@ def _table(
         )
     places[place] = name
     return TableSettings(name, every_ms, loader)
-
-
-def _check_source(flags: RunFlags) -> None:
-    """Imports PySpark, and starts no Java."""
-    from ottla.spark.lake.load import source_of
-
-    source_of(flags["bootstrap"], flags["topics"], source_options(assignments(flags["options"], "--option")))
 
 
 def _followed(table: TableSettings, loader: Loader, progress: JobProgress, now_ms: int) -> FollowedLoad:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from pyspark import cloudpickle
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ottla.model.errors import ConfigError, OttlaError
-from ottla.model.nearest import nearest_name
 from ottla.spark.errors import BadCheckpoint, DataLoss
+from ottla.spark.user_functions import load_function, trace_of
 
-# The name of the job's module: its functions go to Spark's workers by value, so these need not have the file.
-MODULE: Final = "ottla_stream_job"
 LOOK_EVERY_S: Final = 1
 _MESSAGE_CHARS_MAX: Final = 2_000
 
@@ -63,30 +56,8 @@ class JobFailed(OttlaError):
 
 
 def load_job(file_and_function: str) -> JobFunction:
-    """`jobs/views.py:top_pages`.  Runs the file; raises `ConfigError` when it has no such function."""
-    path_text, _, name = file_and_function.rpartition(":")
-    if not path_text or not name.isidentifier():
-        raise ConfigError(f"{file_and_function!r} names no job", hint="write FILE.py:function")
-    path = Path(path_text)
-    spec = spec_from_file_location(MODULE, path, loader=SourceFileLoader(MODULE, str(path)))
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[MODULE] = module
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    try:
-        spec.loader.exec_module(module)
-    except (OSError, SyntaxError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        own = [each for each, value in vars(module).items() if getattr(value, "__module__", None) == MODULE]
-        nearest = nearest_name(name, own)
-        raise ConfigError(
-            f"{path} has no function {name!r}", hint=f"did you mean {nearest}?" if nearest else "it must be a `def`"
-        )
-    found: JobFunction = function
-    return found
+    """`jobs/views.py:top_pages`.  Runs the file; raises `ConfigError` when it has no such function, or fails."""
+    return load_function(file_and_function, "job")
 
 
 def run_job(
@@ -102,7 +73,16 @@ def run_job(
     called at intervals.  After a KeyboardInterrupt the batch that runs is given up; it runs again the next time. Raises
     `ConfigError`, `JobFailed`.
     """
-    writer = function(spark, settings)
+    try:
+        writer = function(spark, settings)
+    except OttlaError:
+        raise
+    except Exception as error:
+        failed = JobFailed(
+            f"the job's function failed: {type(error).__name__}: {str(error)[:_MESSAGE_CHARS_MAX]}", hint="correct it"
+        )
+        failed.add_note(trace_of(error, __file__))
+        raise failed from error
     if not isinstance(writer, DataStreamWriter):
         raise ConfigError(
             f"the job's function gave {type(writer).__name__}", hint="it returns df.writeStream..., not yet started"

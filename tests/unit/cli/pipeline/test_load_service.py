@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from click.testing import CliRunner
 
 from ottla.cli.pipeline.load_health import LoadHealth, load_metrics, unhealthy
@@ -52,6 +52,15 @@ def test_tables_of_a_file_have_what_it_says_for_all(file: Path) -> None:
         (COMMON + CLICKS + 'upsert = true\npartition-by = ["topic"]\n', "a table of upserts is partitioned by buckets"),
         (COMMON + CLICKS + 'partition-by = ["contry"]\n', "--partition-by: records have no column 'contry'"),
         (COMMON + CLICKS + 'column = ["kee"]\n', "[load.tables.clicks]: records have no column 'kee' to keep"),
+        (COMMON + CLICKS + 'decode = "nowhere.py:pages"\n', "[load.tables.clicks]: there is no file nowhere.py"),
+        (
+            COMMON + ORDERS.replace(', "returns"', "") + 'upsert = true\nkey = "id"\ndebezium = "id int"\n'
+            f'decode = "{__file__}:tracks"\n',
+            "--debezium and --decode both say what the columns are",
+        ),
+        (COMMON + 'evry = "5s"\n' + CLICKS, "[load] has the unknown key 'evry'"),
+        (COMMON + CLICKS + '[load.servee]\nevery = "5s"\n', "[load] has the unknown key 'servee'"),
+        (COMMON + CLICKS + 'table = "clicks"\n', "[load.tables.clicks]: 'clicks' names no Iceberg table"),
         (COMMON + CLICKS + 'dead-letter-topic = "a/b"\n', "[load.tables.clicks]: dead letters of clicks: "),
         (COMMON + CLICKS + "option = { startingOffsets = 'latest' }\n", "does not apply to a load"),
     ],
