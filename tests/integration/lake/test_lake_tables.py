@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -102,6 +103,7 @@ def test_the_second_commit_is_refused_also_when_it_adds_a_column(place: Place) -
     with pytest.raises(LakeError, match="another load of these topics"):
         publish(second, TableCommit(place.write(0, new=pa.array(["text"])), numbers={"a": 1}), {"a": None})
     assert place.offsets() == [0]
+    assert "new" not in place.open().schema.names, "the column came with the commit"
 
 
 def test_a_commit_on_stale_numbers_is_refused_even_when_the_table_was_reloaded(place: Place) -> None:
@@ -154,6 +156,61 @@ def test_new_columns_are_added_and_another_type_is_refused(place: Place) -> None
     with pytest.raises(LakeError, match="'new' is string in the table, and int64 in the new rows"):
         publish(table, TableCommit(place.write(2, new=pa.array([5]))), {})
     assert place.offsets() == [0, 1]
+
+
+NARROW = {
+    "number": pa.array([1], pa.int32()),
+    "ratio": pa.array([0.5], pa.float32()),
+    "euro": pa.array([Decimal("1.25")], pa.decimal128(5, 2)),
+    "visit": pa.array([{"page": "/", "at": 3}], pa.struct([("page", pa.string()), ("at", pa.int32())])),
+}
+WIDE = {
+    "number": pa.array([1 << 40], pa.int64()),
+    "ratio": pa.array([0.1], pa.float64()),
+    "euro": pa.array([Decimal("12345678.25")], pa.decimal128(12, 2)),
+    "visit": pa.array(
+        [{"at": 1 << 40, "from": {"site": "x"}}],
+        pa.struct([("at", pa.int64()), ("from", pa.struct([("site", pa.string())]))]),
+    ),
+}
+
+
+def test_iceberg_table_gets_wider_types_and_new_fields_and_takes_narrower_rows(tmp_path: Path) -> None:
+    place = Place(parse_target(tmp_path / "table"), "iceberg", tmp_path / "catalog.db")
+    table = place.open()
+    publish(table, TableCommit(place.write(0, **NARROW)), {})
+    publish(table, TableCommit(place.write(1, **WIDE)), {})
+    publish(table, TableCommit(place.write(2, **NARROW)), {})
+    before = sorted(place.rows().select(["offset", *NARROW]).to_pylist(), key=lambda row: int(row["offset"]))
+    narrow = {"number": 1, "ratio": 0.5, "euro": Decimal("1.25"), "visit": {"page": "/", "at": 3, "from": None}}
+    wide = {"number": 1 << 40, "ratio": 0.1, "euro": Decimal("12345678.25")}
+    assert before == [
+        {"offset": 0, **narrow},
+        {"offset": 1, **wide, "visit": {"page": None, "at": 1 << 40, "from": {"site": "x"}}},
+        {"offset": 2, **narrow},
+    ]
+    # Files of both types become one.
+    publish(table, TableCommit(place.write(0, **WIDE)), {})
+    assert compact(place.target).files_before == 2
+    assert {row["number"] for row in place.rows().to_pylist() if row["offset"] == 0} == {1, 1 << 40}
+    with pytest.raises(LakeError, match="'number' is int64 in the table, and double in the new rows"):
+        publish(table, TableCommit(place.write(3, number=pa.array([0.5]))), {})
+
+
+def test_delta_table_takes_new_fields_of_a_struct_and_says_that_it_keeps_types(tmp_path: Path) -> None:
+    place = Place(parse_target(tmp_path / "table"), "delta", tmp_path / "catalog.db")
+    table = place.open()
+    publish(table, TableCommit(place.write(0, **NARROW)), {})
+    more = pa.array([{"at": 4, "from": "x"}], pa.struct([("at", pa.int32()), ("from", pa.string())]))
+    publish(table, TableCommit(place.write(0, visit=more)), {})
+    found = {str(row["visit"]) for row in place.rows().to_pylist()}
+    assert found == {"{'page': '/', 'at': 3, 'from': None}", "{'page': None, 'at': 4, 'from': 'x'}"}
+    assert compact(place.target).files_before == 2
+    assert {str(row["visit"]) for row in place.rows().to_pylist()} == found
+    for name in ("number", "ratio", "euro"):
+        with pytest.raises(LakeError, match=f"'{name}' is .*; cast it in decode.*tables of this format keep a column"):
+            publish(table, TableCommit(place.write(1, **{name: WIDE[name]})), {})
+    assert place.offsets() == [0, 0]
 
 
 def test_files_are_replaced_unless_another_writer_replaced_them(place: Place) -> None:
@@ -221,6 +278,16 @@ def test_a_table_that_is_partitioned_otherwise_is_refused(place: Place) -> None:
     place.open()
     with pytest.raises(LakeError, match="is partitioned by topic, event_hour; give partition_by"):
         place.open(("topic",))
+
+
+def test_table_is_created_by_columns_whose_types_are_known(place: Place) -> None:
+    schema = SHAPE.first_schema
+    with pytest.raises(LakeError, match="no table yet, and the type of its partition column 'page' is not known"):
+        open_table(place.target, schema, ("page",))
+    known = schema.append(pa.field("page", pa.int32()))
+    assert open_table(place.target, known, ("page",)).partition_by == ("page",)
+    # Where the table is, its own type counts.
+    assert open_table(place.target, schema, ("page",)).schema.field("page").type == pa.int32()
 
 
 def test_an_empty_text_partitions_an_iceberg_table_and_is_refused_by_delta(place: Place) -> None:

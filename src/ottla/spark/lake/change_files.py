@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.spark.lake.changes import DELETED, UpsertRule
-from ottla.spark.lake.columns import new_columns, with_columns
+from ottla.spark.lake.columns import grown, new_columns, with_columns
 from ottla.spark.lake.files import LakeFiles, cost_bytes, without_dictionaries
 from ottla.spark.lake.lake_table import DataFile
 from ottla.spark.lake.versions import changes_of
@@ -97,5 +97,5 @@ def joined(parts: Iterable[pa.Table]) -> pa.Table:
     """The rows of all parts, at least one, with the columns of all.  Raises `LakeError` where types differ."""
     tables = list(parts)
     first = tables[0].schema
-    schema = pa.schema([*first, *new_columns(first, [each.schema for each in tables[1:]])])
+    schema = grown(first, new_columns(first, [each.schema for each in tables[1:]], widens=True))
     return pa.concat_tables([each if each.schema == schema else with_columns(each, schema) for each in tables])

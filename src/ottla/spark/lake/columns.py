@@ -1,6 +1,7 @@
 """The columns of a lake table: which types its files have, and what a table takes of new ones.  Pure.
 
-A column's type never changes: what readers have computed with it would be wrong.  New columns are added, nullable.
+A column's type changes only to a wider one, which holds all values of the former.  New columns, and new fields of
+structs, are added, nullable.
 """
 
 from __future__ import annotations
@@ -75,25 +76,103 @@ def check_names(names: Iterable[str]) -> None:
             raise ColumnsRefused(f"the columns {other!r} and {name!r} differ in case only", hint="rename one of them")
 
 
-def new_columns(table: pa.Schema, files: Iterable[pa.Schema]) -> list[pa.Field]:
-    """The columns of files that the table does not have, in order.
+def check_partitions(schema: pa.Schema, partition_by: Iterable[str]) -> None:
+    """Of a table that is created.  Raises `ColumnsRefused` for a column whose type is not known."""
+    for name in partition_by:
+        if name not in schema.names:
+            raise ColumnsRefused(
+                f"there is no table yet, and the type of its partition column {name!r} is not known",
+                hint="let decode give its columns with their types for a batch without records, too: "
+                f"pa.table({{{name!r}: pa.array(values, pa.string())}})",
+            )
 
-    Raises `ColumnsRefused` where a column has another type than the table's, or two types in the files.
+
+def new_columns(table: pa.Schema, files: Iterable[pa.Schema], *, widens: bool = False) -> list[pa.Field]:
+    """The columns of files that the table does not have, in order, and those that it has with fewer fields.
+
+    `widens`: also those that it has of a narrower type; some files may have narrower ones than others, or the table.
+    Raises `ColumnsRefused` where a column has types that do not go together.
     """
     known = {field.name: field.type for field in table}
-    added: dict[str, pa.Field] = {}
-    for schema in files:
-        for field in schema:
-            expected = known.setdefault(field.name, field.type)
-            if not _same(expected, field.type):
-                raise ColumnsRefused(
-                    f"the column {field.name!r} is {expected} in the table, and {field.type} in the new rows",
-                    hint="a column keeps its type: cast it in decode, or give the new column another name",
-                )
-            if field.name not in table.names:
-                added.setdefault(field.name, pa.field(field.name, field.type))
+    for field in (field for schema in files for field in schema):
+        expected = known.setdefault(field.name, field.type)
+        found = wider(expected, field.type)
+        if found is None or not (widens or _has_same_leaves(expected, field.type)):
+            hint = "cast it in decode, or give the new column another name"
+            if found is not None:
+                hint += "; tables of this format keep a column's type, an Iceberg table would take the wider one"
+            raise ColumnsRefused(
+                f"the column {field.name!r} is {expected} in the table, and {field.type} in the new rows", hint=hint
+            )
+        known[field.name] = found
     check_names(known)
-    return list(added.values())
+    return [
+        pa.field(name, kind)
+        for name, kind in known.items()
+        if name not in table.names or not _same(kind, table.field(name).type)
+    ]
+
+
+def grown(schema: pa.Schema, fields: Iterable[pa.Field]) -> pa.Schema:
+    """A schema with these fields in place of its own of the same name, or after them."""
+    return pa.schema(list({each.name: each for each in (*schema, *fields)}.values()))
+
+
+def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The type for the values of both; None where tables have none.
+
+    As Iceberg has it: whole numbers, floats and decimals with more digits.  A struct has the fields of both.
+    """
+    if _same(one, other):
+        return one
+    if pa.types.is_integer(one) and pa.types.is_integer(other):
+        return pa.int64()
+    if pa.types.is_floating(one) and pa.types.is_floating(other):
+        return pa.float64()
+    if pa.types.is_decimal128(one) and pa.types.is_decimal128(other) and one.scale == other.scale:
+        return pa.decimal128(max(one.precision, other.precision), one.scale)
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        inner = wider(one.value_type, other.value_type)
+        return None if inner is None else pa.list_(pa.field("element", inner))
+    if pa.types.is_map(one) and pa.types.is_map(other) and _same(one.key_type, other.key_type):
+        inner = wider(one.item_type, other.item_type)
+        return None if inner is None else pa.map_(one.key_type, inner)
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        kinds: dict[str, pa.DataType | None] = {each.name: each.type for each in one}
+        for each in other:
+            mine = kinds.get(each.name)
+            kinds[each.name] = each.type if mine is None else wider(mine, each.type)
+        check_names(kinds)
+        return None if None in kinds.values() else pa.struct(list(kinds.items()))
+    return None
+
+
+def conformed(rows: pa.Table, schema: pa.Schema, needed: Iterable[str] = ()) -> pa.Table:
+    """Rows with the types of a table's columns where these are wider; of those that are not, nothing changes.
+
+    `needed`: columns that are null where rows do not have them, since their values had no type.
+    """
+    for name in needed:
+        if name not in rows.schema.names and name in schema.names:
+            rows = rows.append_column(name, pa.nulls(len(rows), schema.field(name).type))
+    for index, field in enumerate(rows.schema):
+        if field.name in schema.names:
+            found = wider(schema.field(field.name).type, field.type)
+            if found is not None and not _same(found, field.type):
+                rows = rows.set_column(index, field.name, rows.column(index).cast(found))
+    return rows
+
+
+def _has_same_leaves(one: pa.DataType, other: pa.DataType) -> bool:
+    """Of two types that have a wider one: whether what both have is of the same type."""
+    if pa.types.is_list(one):
+        return _has_same_leaves(one.value_type, other.value_type)
+    if pa.types.is_map(one):
+        return _has_same_leaves(one.item_type, other.item_type)
+    if pa.types.is_struct(one):
+        theirs = {each.name: each.type for each in other}
+        return all(_has_same_leaves(each.type, theirs[each.name]) for each in one if each.name in theirs)
+    return bool(one == other)
 
 
 def _same(one: pa.DataType, other: pa.DataType) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from ottla.spark.errors import LakeError
+from ottla.spark.lake.columns import check_partitions
 from ottla.spark.lake.target import LakeTarget
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def open_delta(
     try:
         if not DeltaTable.is_deltatable(target.url, options):
             _refuse_iceberg(target)
+            check_partitions(schema, partition_by)
             with contextlib.suppress(CommitFailedError):  # another process created it in between
                 DeltaTable.create(
                     target.url,

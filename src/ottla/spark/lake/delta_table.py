@@ -70,6 +70,11 @@ class DeltaLake:
     def number_of(self, app_id: str) -> int | None:
         return self._table.transaction_version(app_id)
 
+    @property
+    def widens_columns(self) -> bool:
+        """deltalake neither writes nor reads Delta's feature typeWidening."""
+        return False
+
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         if fields:
             _done(self._table.alter.add_columns, [Field.from_arrow(field) for field in fields])
@@ -143,7 +148,9 @@ def _done(call: Callable[..., T], *arguments: object, **named: object) -> T:
     except CommitFailedError as error:
         raise CommitConflict(str(error)) from error
     except TableNotFoundError as error:
-        raise LakeError(f"there is no table: {error}", hint="load into it first") from error
+        # Its other lines are those of the system's error.
+        reason = str(error).partition("\n")[0]
+        raise LakeError(f"there is no table: {reason}", hint="load into it first") from error
     except (DeltaError, OSError) as error:
         raise LakeError(f"the table could not be read or changed: {error}") from error
 

@@ -24,7 +24,7 @@ from pyarrow import fs
 from ottla.model.nearest import nearest_name
 from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import LakeError, TableRefused
-from ottla.spark.lake.columns import stored_type
+from ottla.spark.lake.columns import check_partitions, stored_type
 from ottla.spark.lake.files import is_task_file, value_text
 from ottla.spark.lake.lake_table import (
     ColumnBounds,
@@ -214,6 +214,10 @@ class IcebergLake:
             )
         return {app_id: int(number) for app_id, number in kept["numbers"].items()}
 
+    @property
+    def widens_columns(self) -> bool:
+        return True
+
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         if fields:
             _done(self._add_columns, pa.schema(fields))
@@ -317,6 +321,7 @@ class IcebergLake:
             raise LakeError(
                 f"{self._given.url} has a Delta table", hint="load into it without --table, or use another place"
             )
+        check_partitions(first_schema, partition_by)
         # Ids as the catalog will give them, so that the partitions can name them.
         schema = pyarrow_to_schema(with_ids(first_schema))
         fields = [

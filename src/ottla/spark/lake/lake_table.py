@@ -97,8 +97,15 @@ class LakeTable(Protocol):
 
     def number_of(self, app_id: str) -> int | None: ...
 
+    @property
+    def widens_columns(self) -> bool:
+        """Whether a column may get a wider type, and the table's files may have the narrower one (`columns.wider`)."""
+
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """Nullable ones, at the end.  Raises `CommitConflict`."""
+        """Nullable ones, at the end; of those that the table has, more fields or a wider type.
+
+        Raises `CommitConflict`.
+        """
 
     def commit(self, commit: TableCommit) -> int:
         """The new version.  Raises `CommitConflict` when files or numbers of it were changed meanwhile."""

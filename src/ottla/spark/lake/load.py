@@ -186,7 +186,8 @@ class Loader:
     chooses among the record's own (key, value, timestamp, headers, timestampType).
 
     `decode` takes an Arrow batch of records and gives further columns, a row for each record.  Columns that the table
-    does not have are added; one of another type than the table's is refused. `event_time` gives a timestamp, or
+    does not have are added, and a wider type than the column's changes an Iceberg table; another type is refused.
+    `event_time` gives a timestamp, or
     milliseconds since 1970, for each record of a batch: a function of the batch (`json_field("at_ms")`), or a Spark SQL
     expression over the record's columns, which is slower.  Where it is null, the record's own timestamp counts.
     `start`: where loads of a topic that the table does not have yet start: "earliest", "latest", or milliseconds since
@@ -393,9 +394,10 @@ class Loader:
     def _table(self) -> LakeTable:
         """As it is now.  Raises `LakeError` where it is partitioned otherwise."""
         if self._opened is None:
-            schema = self._shape.first_schema
-            if self._upserts is not None:
-                schema = first_schema(schema, self._upserts)
+            if self._upserts is None:
+                schema = self._shape.partitioned_schema
+            else:
+                schema = first_schema(self._shape.first_schema, self._upserts)
             opened = open_table(self._target, schema, self._shape.partition_by)
             opened.location.refuse_remote_master(master_of(self._spark))
             self._opened = opened
@@ -453,6 +455,7 @@ class Loader:
             changes=self._changes,
             at=self._at,
             letters=self._letters,
+            columns=table.schema,
         )
 
     def _write_by_sql(self, job: TaskJob, part: LoadPlan, event_time: str) -> list[TaskReport]:

@@ -47,9 +47,13 @@ def publish(
             sleep(rng.uniform(0, min(_PAUSE_LIMIT_FIRST_S * 2 ** (attempt - 1), _PAUSE_LIMIT_MAX_S)))
         try:
             _check_unchanged(table, commit, expected, listed_at)
-            if columns := new_columns(table.schema, [file.schema for file in commit.added]):
-                # They are a change of the table apart from the commit: only one that is not refused adds them.
-                table.add_columns(columns)
+            schemas = [file.schema for file in commit.added]
+            if new_columns(table.schema, schemas, widens=table.widens_columns):
+                # They are a change of the table apart from the commit: only one that is not refused adds them, so it
+                # must know the commits of others.
+                table.refresh()
+                _check_unchanged(table, commit, expected, listed_at)
+                table.add_columns(new_columns(table.schema, schemas, widens=table.widens_columns))
                 _check_unchanged(table, commit, expected, listed_at)
             return table.commit(commit)
         except CommitConflict:

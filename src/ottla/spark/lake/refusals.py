@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,10 +16,9 @@ from ottla.model.identifiers import NO_TIMESTAMP
 from ottla.spark.errors import ColumnsRefused, RecordsRefused
 from ottla.spark.lake.rows import CALLER_FILE, PLACE_COLUMNS, FunctionFailed
 from ottla.spark.options.connection import Connection
+from ottla.spark.user_functions import trace_of
 
 STAGE: Final = "LOAD"
-# The end of a traceback has the error; its start may be a deep recursion.
-_TRACE_CHARS_MAX: Final = 4_000
 _US_PER_MS: Final = 1_000
 
 Refusal = FunctionFailed | RecordsRefused
@@ -80,19 +78,27 @@ class RefusedRecords:
         times: pa.Array | None,
         store: Callable[[pa.RecordBatch, pa.Array | None], None],
         found: list[tuple[pa.RecordBatch, Refusal]],
+        of_all: Refusal | None = None,
     ) -> None:
-        """Halves of halves: one bad record of 10,000 costs some 28 calls."""
+        """Halves of halves: one bad record of 10,000 costs some 28 calls.
+
+        `of_all`: what all of the records were refused for.
+        """
         try:
             store(batch, times)
-        except ColumnsRefused:
-            raise
-        except (FunctionFailed, RecordsRefused) as refusal:
+        except (FunctionFailed, RecordsRefused) as error:
+            refusal: Refusal = error
+            if isinstance(error, ColumnsRefused):
+                if of_all is None:
+                    raise
+                # In a part the values of a column may all be null, and have no type.
+                refusal = of_all if self._target is None else _of_part(error, of_all)
             count = batch.num_rows
             if count > 1:
                 half = count // 2
                 for start, length in ((0, half), (half, count - half)):
                     part = None if times is None else times.slice(start, length)
-                    self._divide(batch.slice(start, length), part, store, found)
+                    self._divide(batch.slice(start, length), part, store, found, refusal)
             elif self._target is None:
                 raise refused(batch, refusal) from None
             else:
@@ -120,8 +126,12 @@ def refused(record: pa.RecordBatch, refusal: Refusal) -> RecordsRefused:
         hint="let it give null for such a record, or set such records aside as dead letters",
         reason=refusal.function,
     )
-    error.add_note(_trace_of(cause))
+    error.add_note(trace_of(cause, CALLER_FILE))
     return error
+
+
+def _of_part(error: ColumnsRefused, of_all: Refusal) -> RecordsRefused:
+    return RecordsRefused(error.args[0], hint=error.hint, reason=reason_of(of_all))
 
 
 def reason_of(refusal: Refusal) -> str:
@@ -133,13 +143,6 @@ def _error_of(refusal: Refusal) -> BaseException:
         return refusal
     assert refusal.__cause__ is not None
     return refusal.__cause__
-
-
-def _trace_of(cause: BaseException) -> str:
-    """The user's part of the traceback."""
-    found = traceback.TracebackException.from_exception(cause)
-    found.stack = traceback.StackSummary.from_list([each for each in found.stack if each.filename != CALLER_FILE])
-    return "".join(found.format()).rstrip()[-_TRACE_CHARS_MAX:]
 
 
 def message_of(record: pa.RecordBatch) -> Message:

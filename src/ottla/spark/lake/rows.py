@@ -165,6 +165,21 @@ class RowShape:
         types |= {name: pa.string() for name in (EVENT_HOUR, EVENT_DATE) if name in self.partition_by}
         return pa.schema([pa.field(name, kind) for name, kind in types.items()])
 
+    @property
+    def partitioned_schema(self) -> pa.Schema:
+        """The same, with the columns of `decode` that partition it, if it gives their types for no records."""
+        schema = self.first_schema
+        missing = [name for name in self.partition_by if name not in schema.names]
+        if not missing or self.decode is None:
+            return schema
+        columns = self.read_columns
+        nothing = pa.RecordBatch.from_arrays([pa.array([], ARROW_TYPES[name]) for name in columns], names=list(columns))
+        try:
+            found = self._decoded(nothing)
+        except (FunctionFailed, OttlaError):
+            return schema
+        return pa.schema([*schema, *(pa.field(name, found[name].type) for name in missing if name in found)])
+
     def rows(self, batch: pa.RecordBatch, topic_ids: Mapping[str, str], times: pa.Array | None = None) -> pa.Table:
         """`times`: the event times where Spark has computed them already.  Raises `FunctionFailed`, `LakeError`."""
         decoded = self._decoded(batch)

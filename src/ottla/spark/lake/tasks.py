@@ -23,6 +23,7 @@ from ottla.model.windows import DEFAULT_WINDOW_MS, check_window_ms
 from ottla.spark.errors import CorruptRecords, DataLoss, LakeError
 from ottla.spark.lake.change_files import ChangeFiles, ChangeForm
 from ottla.spark.lake.changes import UpsertRule, without_marks
+from ottla.spark.lake.columns import conformed
 from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
 from ottla.spark.lake.lake_table import ColumnBounds, DataFile
 from ottla.spark.lake.offset_runs import OffsetsByPartition, is_among
@@ -91,7 +92,8 @@ class TaskJob:
     """What all tasks of a load have in common; pickled with each.  `offsets`: those that are kept; None: all.
 
     `upserts`: the tasks write the changes that may count, in the form `changes`, for `apply_changes`.  `letters`: where
-    records go that are refused; None: the load fails at the first one.
+    records go that are refused; None: the load fails at the first one.  `columns`: those of the table when the load was
+    planned.
     """
 
     options: ReadOptions
@@ -105,6 +107,7 @@ class TaskJob:
     changes: ChangeForm = ChangeForm.CHANGES
     at: Callable[[Stage], None] = no_observer
     letters: LetterTarget | None = None
+    columns: pa.Schema | None = None
 
     @property
     def read_columns(self) -> tuple[str, ...]:
@@ -178,6 +181,8 @@ def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | No
     def store(batch: pa.RecordBatch, times: pa.Array | None) -> None:
         # What refuses records comes first.
         rows = job.shape.rows(batch, job.topic_ids, times)
+        if job.columns is not None:
+            rows = conformed(rows, job.columns, () if job.upserts is None else job.upserts.lookup_columns)
         if changes is None:
             files.add(without_marks(rows))
         else:

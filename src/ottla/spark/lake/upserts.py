@@ -15,7 +15,7 @@ from ottla.spark.errors import LakeError, TableRefused
 from ottla.spark.lake.applying import PAST, ApplyJob, BucketTask, apply_changes
 from ottla.spark.lake.change_files import ChangeForm
 from ottla.spark.lake.changes import BUCKET, CURRENT, DELETED, UpsertRule
-from ottla.spark.lake.columns import new_columns
+from ottla.spark.lake.columns import grown, new_columns
 from ottla.spark.lake.lake_table import DataFile, LakeTable, TableCommit
 from ottla.spark.lake.publishing import FilesReplaced, publish
 from ottla.spark.lake.target import LakeTarget
@@ -116,7 +116,8 @@ class Upserter:
         if self.rule.keeps_history:
             given = [with_validity(schema, self.rule) for schema in given]
         known = table.schema
-        return _without(pa.schema([*known, *new_columns(known, given)]), *self.rule.partition_by)
+        changed = new_columns(known, given, widens=table.widens_columns)
+        return _without(grown(known, changed), *self.rule.partition_by)
 
     def _remove(self, changes: Iterable[DataFile]) -> None:
         """A vacuum would do it, too."""

@@ -20,6 +20,7 @@ class ContestedTable:
     location = LakeTarget("/lake/clicks", {})
     schema = pa.schema([])
     partition_by: tuple[str, ...] = ()
+    widens_columns = False
 
     def __init__(self, conflicts_count: int) -> None:
         self._conflicts_left = conflicts_count

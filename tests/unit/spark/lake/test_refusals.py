@@ -75,6 +75,7 @@ def report(
     decode: Decode = pages,
     target: LetterTarget | None = None,
     upserts: UpsertRule | None = None,
+    columns: pa.Schema | None = None,
 ) -> TaskReport:
     by = ("bucket",) if upserts else ("topic",)
     job = TaskJob(
@@ -85,6 +86,7 @@ def report(
         {"clicks": "id"},
         upserts=upserts,
         letters=target,
+        columns=columns,
     )
     [row] = next(iter(run_batches(job, batches))).to_pylist()
     return report_of(row["report"], row["schemas"])
@@ -162,7 +164,13 @@ def test_change_without_a_key_is_a_letter_of_an_upsert(tmp_path: Path, letters: 
     assert (found.failure, found.records_count, found.refused) == (None, 2, {"change": 1})
     [(message, error)] = letters.put
     assert message.offset == 101
-    assert "has no 'id', which is of its key" in str(error)
+    # Alone its null has no type.
+    assert "the rows have no column 'id'" in str(error)
+    # The table knows the column's type.
+    columns = pa.schema([("id", pa.int64())])
+    found = report(tmp_path, batch, decode=ids, upserts=UpsertRule(("id",), None, 2), target=TARGET, columns=columns)
+    assert (found.failure, found.refused) == (None, {"change": 1})
+    assert "the record at offset 101 of clicks partition 3 has no 'id', which is of its key" in str(letters.put[-1][1])
     failure = report(tmp_path, batch, decode=ids, upserts=UpsertRule(("id",), None, 2)).failure
     assert isinstance(failure, RecordsRefused)
     assert "the record at offset 101 of clicks partition 3 has no 'id'" in str(failure)

@@ -37,6 +37,23 @@ def test_rows_know_their_topics_id_and_their_hour() -> None:
     assert rows.column("event_time").to_pylist() == rows.column("timestamp").to_pylist()
 
 
+def test_new_table_has_the_columns_that_partition_it_in_the_types_of_decode() -> None:
+    def typed(records: pa.RecordBatch) -> pa.Table:
+        return pa.table({"number": pa.array([len(value) for value in records.column("value").to_pylist()], pa.uint8())})
+
+    def untyped(records: pa.RecordBatch) -> pa.Table:
+        return pa.table({"number": [len(value) for value in records.column("value").to_pylist()]})
+
+    def fails(records: pa.RecordBatch) -> pa.Table:
+        return pa.table({"number": pa.array([records.column("offset")[0].as_py()])})
+
+    kinds = []
+    for decode in (typed, untyped, fails):
+        schema = RowShape(kept=("headers",), partition_by=("topic", "number"), decode=decode).partitioned_schema
+        kinds.append(schema.field("number").type if "number" in schema.names else None)
+    assert kinds == [pa.int32(), None, None]
+
+
 def test_decoded_columns_stand_beside_the_records_and_may_give_the_time() -> None:
     def decode(records: pa.RecordBatch) -> pa.Table:
         numbers = pa.array([int(value) for value in records.column("value").to_pylist()], pa.uint8())
