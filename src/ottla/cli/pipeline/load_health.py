@@ -37,7 +37,7 @@ def load_metrics(tracks: Mapping[str, LoadTrack], now_ms: int) -> Iterator[Famil
     )
     yield gauge(
         "ottla_load_lag_seconds",
-        "Every record that was written longer ago is in the table.",
+        "Every record that was written longer ago is in the table, or a dead letter.",
         each(lambda track: None if (lag_ms := track.lag_ms(now_ms)) is None else lag_ms / 1_000),
         _TABLE,
     )
