@@ -13,6 +13,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def first_line(error: Exception) -> str:
+    """Of an error of Spark, whose other lines are the query's plan."""
+    return str(error).strip().partition("\n")[0].rstrip(";")
+
+
 def with_brief_errors(function: Callable[P, T]) -> Callable[P, T]:
     """For what Spark calls.  It shows its user a failure as the text of Python's traceback, so an error that says what
     was wrong comes without our frames, and with its hint."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Final
 
 from pyspark import SparkConf
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ottla.spark.java_install import ensure_java
@@ -40,6 +42,9 @@ ON_THIS_MACHINE: Final = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "ottla.spark.worker_daemon",
 }
+
+
+_LOGGERS_OF_ERRORS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 def start_session(app_name: str | None, master: str | None, settings: Mapping[str, str]) -> SparkSession:
@@ -78,6 +83,9 @@ def _start(app_name: str | None, master: str | None, settings: Mapping[str, str]
     defaults = EVERYWHERE | (ON_THIS_MACHINE if is_local(conf.get("spark.master") or "") else {})
     for name, value in defaults.items():
         conf.setIfMissing(name, value)
+    # They log what is raised as well, with the traces of Java, on standard error.
+    for logger in _LOGGERS_OF_ERRORS:
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     _leave_no_empty_warehouse(conf.get("spark.sql.warehouse.dir", "spark-warehouse") or "")
     return SparkSession.builder.config(conf=conf).getOrCreate()
 

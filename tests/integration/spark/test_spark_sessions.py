@@ -101,6 +101,11 @@ try:
     rows.write.format("ottla").options(**at, topic=topic).mode("append").save()
 except Exception as error:
     print("failed", "'partition' is 99" in str(error))
+# A query that cannot be: Spark would log the error with a trace of Java, besides raising it.
+try:
+    topics.selectExpr("no_such_column")
+except Exception as error:
+    print("refused", "no_such_column" in str(error))
 # A stream is stopped in the middle of a write: it reads what it writes, so it never rests.
 stream = spark.readStream.format("ottla").options(**at, subscribe=topic, startingOffsets="earliest").load()
 writer = stream.select("value").writeStream.format("ottla").options(**at, topic=topic)
@@ -213,7 +218,7 @@ def test_a_session_follows_spark_submit_and_plans_with_the_python_of_an_archive(
 
 def test_a_session_is_quiet_and_leaves_nothing(broker: ControlledBroker, topic: str, tmp_path: Path) -> None:
     done = run([sys.executable], QUIET, broker, topic, tmp_path)
-    assert done.stdout.splitlines() == ["took 1", "failed True", "cancelled True", "found 1"]
+    assert done.stdout.splitlines() == ["took 1", "failed True", "refused True", "cancelled True", "found 1"]
     # Java's own warning cannot be switched off.
     told = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Using incubator modules")]
     assert told == []

@@ -30,7 +30,7 @@ from ottla.model.identifiers import TopicPartition, uuid_to_text
 from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.observe.events import fields
 from ottla.runtime.clock import SystemClock
-from ottla.spark.errors import DataLoss, LakeError, SparkOptionError
+from ottla.spark.errors import DataLoss, LakeError, SparkOptionError, first_line
 from ottla.spark.jvm import is_remote
 from ottla.spark.lake.backfill import carried_over, files_of, offsets_of, periods_of, ranges_of
 from ottla.spark.lake.change_files import ChangeForm
@@ -474,7 +474,7 @@ class Loader:
                 )
             except AnalysisException as error:
                 raise SparkOptionError(
-                    f"event_time {event_time!r} is no expression over the records: {error}"
+                    f"event_time {event_time!r} is no expression over the records: {first_line(error)}"
                 ) from error
             found = rows.mapInArrow(advised(partial(run_batches, job)), REPORT_DDL).collect()
         return checked([report_of(row["report"], row["schemas"]) for row in found])

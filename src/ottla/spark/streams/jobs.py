@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ottla.model.errors import ConfigError, OttlaError
-from ottla.spark.errors import BadCheckpoint, DataLoss
+from ottla.spark.errors import BadCheckpoint, DataLoss, first_line
 from ottla.spark.user_functions import load_function, trace_of
 
 LOOK_EVERY_S: Final = 1
@@ -79,7 +79,8 @@ def run_job(
         raise
     except Exception as error:
         failed = JobFailed(
-            f"the job's function failed: {type(error).__name__}: {str(error)[:_MESSAGE_CHARS_MAX]}", hint="correct it"
+            f"the job's function failed: {type(error).__name__}: {first_line(error)[:_MESSAGE_CHARS_MAX]}",
+            hint="correct it",
         )
         failed.add_note(trace_of(error, __file__))
         raise failed from error
