@@ -16,7 +16,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +25,8 @@ import pyspark
 from pyspark import SparkContext
 
 import ottla
+from ottla.model.limits import HOUR_MS
+from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import SparkUserError
 from ottla.spark.jvm import jvm_of
 
@@ -52,7 +53,7 @@ _PACKAGES: Final = "packages"
 _NEW: Final = "new-"
 _OWN: Final = "ottla-python-of-"
 # A folder is named after its home is written, which takes milliseconds.
-_NEW_MAX_S: Final = 3_600
+_NEW_MAX_MS: Final = HOUR_MS
 # Of a hash: no two interpreters of a machine share it.
 _NAME_CHARS: Final = 16
 
@@ -100,7 +101,7 @@ def _remove_abandoned(shared: Path) -> None:
     for folder in shared.iterdir():
         is_new = folder.name.startswith(_NEW)
         with contextlib.suppress(OSError):  # another process removed it
-            is_old = time.time() - folder.stat().st_mtime > _NEW_MAX_S
+            is_old = SystemClock().now_ms() - folder.stat().st_mtime * 1_000 > _NEW_MAX_MS
             if is_old if is_new else not (folder / _PACKAGES / "pyspark").exists():
                 shutil.rmtree(folder, ignore_errors=True)
 

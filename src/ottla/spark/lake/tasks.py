@@ -6,8 +6,6 @@ The driver gets a report of each task, small enough for any number of them.
 from __future__ import annotations
 
 import json
-import pickle
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ottla.model.errors import OttlaError
+from ottla.model.errors import OttlaError, details_of
 from ottla.model.identifiers import NO_TIMESTAMP
 from ottla.model.windows import DEFAULT_WINDOW_MS, check_window_ms
-from ottla.spark.errors import CorruptRecords, DataLoss, LakeError
+from ottla.spark.errors import ColumnsRefused, CorruptRecords, DataLoss, LakeError, RecordsRefused, TableRefused
 from ottla.spark.lake.change_files import ChangeFiles, ChangeForm
 from ottla.spark.lake.changes import UpsertRule, without_marks
 from ottla.spark.lake.columns import conformed
@@ -243,8 +241,7 @@ def report_batch(report: TaskReport) -> pa.RecordBatch:
     found: dict[str, Any] = {"files": files, "removed": removed, "counts": counts, "bytes": report.read_bytes}
     found |= {"only_adds": report.only_adds, "refused": dict(report.refused)}
     if report.failure is not None:
-        # As where Java is not between: whole, with its notes.
-        found["failure"] = b64encode(pickle.dumps(report.failure)).decode()
+        found["failure"] = _failure_json(report.failure)
     text = json.dumps(found)
     schemas = [file.schema.serialize().to_pybytes() for file in (*report.files, *report.removed)]
     return pa.RecordBatch.from_arrays(
@@ -262,7 +259,7 @@ def report_of(text: str, schemas: Iterable[bytes]) -> TaskReport:
     ]
     counts = {topic: dict(windows) for topic, windows in found["counts"].items()}
     added_count = len(found["files"])
-    failure = pickle.loads(b64decode(found["failure"])) if "failure" in found else None
+    failure = _failure_of(**found["failure"]) if "failure" in found else None
     return TaskReport(
         tuple(files[:added_count]),
         counts,
@@ -272,6 +269,36 @@ def report_of(text: str, schemas: Iterable[bytes]) -> TaskReport:
         failure,
         found["refused"],
     )
+
+
+# What a task reports; another error makes Spark run it again.
+_FAILURES: Final[Mapping[str, type[OttlaError]]] = {
+    kind.__name__: kind for kind in (LakeError, TableRefused, RecordsRefused, ColumnsRefused, DataLoss, CorruptRecords)
+}
+
+
+def _failure_json(failure: OttlaError) -> dict[str, Any]:
+    """An error with its notes, so that both sessions raise the same."""
+    place = [failure.topic, failure.partition, failure.offset] if isinstance(failure, CorruptRecords) else []
+    return {
+        "kind": next(kind.__name__ for kind in type(failure).__mro__ if kind.__name__ in _FAILURES),
+        "place": place,
+        "problem": failure.problem if isinstance(failure, CorruptRecords) else failure.args[0],
+        "hint": failure.hint,
+        "reason": failure.reason if isinstance(failure, RecordsRefused) else None,
+        "notes": details_of(failure),
+    }
+
+
+def _failure_of(
+    kind: str, place: list[Any], problem: str, hint: str | None, reason: str | None, notes: list[str]
+) -> OttlaError:
+    failure = CorruptRecords(place[0], place[1], place[2], problem) if place else _FAILURES[kind](problem, hint=hint)
+    if isinstance(failure, RecordsRefused) and reason is not None:
+        failure.reason = reason
+    for note in notes:
+        failure.add_note(note)
+    return failure
 
 
 def _bounds_json(bounds: Mapping[str, ColumnBounds]) -> dict[str, list[int | None]]:

@@ -11,10 +11,11 @@ import pytest
 
 from ottla.client.fetching.messages import Message
 from ottla.model.errors import OttlaError, details_of
-from ottla.spark.errors import ColumnsRefused, LakeError, RecordsRefused
+from ottla.spark.errors import ColumnsRefused, CorruptRecords, DataLoss, LakeError, RecordsRefused
 from ottla.spark.lake import refusals
 from ottla.spark.lake.changes import UpsertRule
 from ottla.spark.lake.columns import TIMESTAMP
+from ottla.spark.lake.publishing import FilesReplaced
 from ottla.spark.lake.refusals import LetterTarget, RefusedRecords
 from ottla.spark.lake.rows import Decode, RowShape
 from ottla.spark.lake.target import parse_target
@@ -184,6 +185,22 @@ def test_failure_of_a_task_comes_back_from_its_row_with_its_notes() -> None:
     assert isinstance(found, RecordsRefused)
     assert (str(found), found.reason, details_of(found)) == ("decode failed; mend it", "decode", ["Traceback ..."])
     assert isinstance(found, OttlaError)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        DataLoss("clicks-0: offsets 3 to 7 are gone"),
+        CorruptRecords("clicks", 0, 7, "its checksum is wrong"),
+        ColumnsRefused("the column 'n' is string", hint="cast it"),
+        FilesReplaced("files were replaced"),
+    ],
+)
+def test_failure_of_each_kind_comes_back_from_its_row(failure: OttlaError) -> None:
+    [row] = report_batch(TaskReport(failure=failure)).to_pylist()
+    found = report_of(row["report"], row["schemas"]).failure
+    assert type(found) is (LakeError if isinstance(failure, FilesReplaced) else type(failure))
+    assert (str(found), found.hint) == (str(failure), failure.hint)
 
 
 def test_batch_without_refusals_opens_no_connection(letters: Letters) -> None:
