@@ -14,7 +14,7 @@ from hypothesis import settings
 from ottla.runtime.posix_disk import PosixDisk, PosixFile
 from tests.long_suites import COLLECTED, SUITE_MARK, is_long
 from tests.property.property_settings import examples_max
-from tests.quick_java import QUICK_JAVA
+from tests.quick_java import use_quick_java
 from tests.worker_groups import pytest_xdist_make_scheduler
 
 __all__ = ["pytest_xdist_make_scheduler"]
@@ -23,8 +23,7 @@ __all__ = ["pytest_xdist_make_scheduler"]
 def pytest_configure() -> None:
     """A shell starts background jobs with Ctrl-C ignored, and the programs that tests interrupt by it would
     inherit that.  Spark, where a test starts it, takes its Java's options from the environment."""
-    for name, options in QUICK_JAVA.items():
-        os.environ.setdefault(name, options)
+    use_quick_java()
     # The duration of an example depends on the machine's load.
     common = settings.get_profile("default")
     settings.register_profile("tests", common, max_examples=examples_max(common.max_examples), deadline=None)
@@ -52,6 +51,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if is_long(item.nodeid):
             item.add_marker(SUITE_MARK)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Spark's classes may have been archived since this process started."""
+    if item.get_closest_marker("spark") is not None:
+        use_quick_java()
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from tests.peers.class_archives import archive_path, options_of
 # Read by spark-submit, which also starts the JVM of a Python program, and never printed on standard error.
 SPARK_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_WITHOUT_ARCHIVE: Final = shlex.join(SHORT_LIVED)
 
 
 def spark_java() -> Path | None:
@@ -32,10 +34,14 @@ def spark_archive(java: Path) -> Path:
     return archive_path(Path(sys.prefix), "spark", java)
 
 
-def _options() -> str:
+def quick_java() -> Mapping[str, str]:
+    """The environment of a program that starts Spark now.  The archive may be made beside the tests."""
     java = spark_java()
     archived = () if java is None else options_of(spark_archive(java))
-    return shlex.join((*SHORT_LIVED, *archived))
+    return {SPARK_OPTIONS: shlex.join((*SHORT_LIVED, *archived))}
 
 
-QUICK_JAVA: Final = {SPARK_OPTIONS: _options()}
+def use_quick_java() -> None:
+    """From here on in this process and in those that it starts, unless its caller has given other options."""
+    if os.environ.get(SPARK_OPTIONS, _WITHOUT_ARCHIVE) == _WITHOUT_ARCHIVE:
+        os.environ.update(quick_java())

@@ -122,16 +122,17 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/integration/test_guide_of_spark.py": "spark programs",
     "tests/interop/clients/test_spark_connector.py": "spark programs",
 }
-# The heavy groups as they start.  The longest are first: there are more of them than workers, and the run ends when the
-# last one does.  Spark keeps processors busy and clusters mostly wait, so these start together.
+# The heavy groups as they start: before all others, for there are more of them than workers, and the run ends when the
+# last one does.  Those that mostly wait come first: beside them types are checked, Spark's classes are archived and
+# clients are built, which Spark's groups and the tools need.
 START_ORDER: Final = (
-    "spark",
-    "spark programs",
     "cluster",
     "cluster faults",
-    "jvm tools",
     "jvm",
     "zookeeper",
+    "spark",
+    "spark programs",
+    "jvm tools",
     "sources",
 )
 # Each test of these files is a group: it has its own broker and clients, and mostly waits.

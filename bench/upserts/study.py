@@ -16,7 +16,7 @@ from tests.loads.child import DRIVER, EXECUTOR
 from tests.loads.kills import UPSERT_POINTS
 from tests.loads.tables import TableSpec
 from tests.peers.process_usage import cpu_seconds, rss_bytes
-from tests.quick_java import QUICK_JAVA
+from tests.quick_java import quick_java
 
 from bench.client.contenders.names import OTTLA
 from bench.peers.ottla import OttlaPeer, start_ottla
@@ -192,7 +192,7 @@ class UpsertsRun:
         with self._table(name) as (folder, table), ExitStack() as stack:
 
             def start() -> Child:
-                return stack.enter_context(self._driver(folder, topic, table, QUICK_JAVA))
+                return stack.enter_context(self._driver(folder, topic, table, quick_java()))
 
             # The next process starts while the one before works: what is killed meanwhile is not that.
             driver, next_one = start(), start()

@@ -24,7 +24,7 @@ from ottla.testing import ControlledBroker, Record, Topic, produce
 from tests.eventually import eventually
 from tests.loads.child import DRIVER, EXECUTOR, EXECUTOR_OF_ANOTHER, ancestors, kill
 from tests.loads.tables import TableSpec, problems, problems_of_keys
-from tests.quick_java import QUICK_JAVA
+from tests.quick_java import quick_java
 from tests.s3_server import BUCKET, S3Server
 
 PARTITIONS: Final = 3
@@ -87,7 +87,7 @@ class Driver:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env={**os.environ, **QUICK_JAVA},
+            env={**os.environ, **quick_java()},
         )
         self._is_ready = False
 

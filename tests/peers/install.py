@@ -35,8 +35,6 @@ from tests.peers.unavailable import PeerUnavailable
 Bring = Callable[[], object]
 
 DOWNLOADS: Final[Mapping[str, Bring]] = {
-    # Before the tests: their processes look for it at their start.
-    "Spark's archived classes": archive_spark,
     "Apache Kafka": kafka_jars.install,
     "Apache Kafka's tools": partial(kafka_jars.install, kafka_jars.TOOLS_POM),
     "kcat": kcat.install,
@@ -48,9 +46,11 @@ BUILDS: Final[Mapping[str, Bring]] = {
     "Apache Kafka's archived classes": archive_broker,
     f"Java's client {VERSION}": partial(java_scenarios, VERSION),
     "franz-go": go_scenarios,
+    "Spark's archived classes": archive_spark,
     "the JavaScript clients": javascript_client.install,
 }
 SUITES: Final[Mapping[str, Bring]] = {
+    "Spark's archived classes": archive_spark,
     "librdkafka's tests": runner_dir,
     f"Java's client {FORMER_VERSION}": partial(java_scenarios, FORMER_VERSION),
     "Spark's Kafka connector": connector_jars,

@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.peers.cache import keep_in_cache
 from tests.peers.unavailable import PeerUnavailable
-from tests.quick_java import QUICK_JAVA
+from tests.quick_java import SPARK_OPTIONS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 # Those that pyproject.toml allows, without the newest, which this environment has.
@@ -48,7 +48,7 @@ def environment_of(python: Path) -> dict[str, str]:
     """The variables of a process of that environment."""
     # Options of this environment's Java and of this run of pytest are not that one's.
     kept = {
-        name: value for name, value in os.environ.items() if name not in QUICK_JAVA and not name.startswith("PYTEST_")
+        name: value for name, value in os.environ.items() if name != SPARK_OPTIONS and not name.startswith("PYTEST_")
     }
     return kept | {"PATH": os.pathsep.join([str(python.parent), os.environ.get("PATH", "")]), "VIRTUAL_ENV": sys.prefix}
 

@@ -27,7 +27,7 @@ from ottla.client.wire.cluster import Cluster
 from ottla.testing.cluster import RunningCluster
 from tests.eventually import WITHIN_S, eventually
 from tests.loads.child import ancestors, kill
-from tests.quick_java import QUICK_JAVA
+from tests.quick_java import quick_java
 from tests.sink.judgement import Row, problems_of
 
 SOURCE: Final = "clicks"
@@ -134,7 +134,7 @@ class Query:
             stdout=self._output,
             stderr=self._output,
             start_new_session=True,
-            env={**os.environ, **QUICK_JAVA},
+            env={**os.environ, **quick_java()},
         )
 
     @property
