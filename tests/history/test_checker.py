@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from tests.history.checker import FINAL_READER, check
@@ -28,6 +30,12 @@ from tests.history.random_history import LATE_MEMBER, MEMBERS, CorrectWorld, pla
 from tests.history.report import Anomaly
 
 SEEDS = range(40)
+
+
+@cache
+def history_of(seed: int) -> list[Operation]:
+    """A correct history; each planted anomaly spoils a copy of it."""
+    return CorrectWorld(seed).run()
 
 
 def send(at_ns: int, value: str, offset: int, outcome: Outcome = Outcome.OK, process: str = "p") -> Send:
@@ -190,14 +198,14 @@ def test_write_acknowledged_without_an_offset_has_the_offset_of_its_read() -> No
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_checker_finds_nothing_in_a_random_history_without_anomalies(seed: int) -> None:
-    report = check(CorrectWorld(seed).run(), MEMBERS)
+    report = check(history_of(seed), MEMBERS)
     assert report.is_clean, str(report)
 
 
 @pytest.mark.parametrize("anomaly", Anomaly)
 def test_checker_finds_an_anomaly_planted_in_random_histories(anomaly: Anomaly) -> None:
     for seed in SEEDS:
-        spoiled = plant(anomaly, CorrectWorld(seed).run(), seed)
+        spoiled = plant(anomaly, history_of(seed), seed)
         assert anomaly in check(spoiled, (*MEMBERS, LATE_MEMBER)).found, f"seed {seed}"
 
 
