@@ -13,7 +13,7 @@ from tests.consumers_simulation.simulation import SIMULATOR, Simulation
 from tests.seeds.fresh_seeds import run_fresh_seeds
 
 # How long fresh seeds run in `./dev test`, and in `./dev suites`.
-FRESH_SECONDS: Final = (6, 40)
+FRESH_SECONDS: Final = (3, 40)
 
 
 def test_equal_seeds_are_equal_runs() -> None:

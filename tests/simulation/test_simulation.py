@@ -11,7 +11,7 @@ from tests.simulation.plan import FAULT_KINDS, Plan
 from tests.simulation.simulation import SIMULATOR, Simulation
 
 # How long fresh seeds run in `./dev test`, and in `./dev suites`.
-FRESH_SECONDS = (8, 60)
+FRESH_SECONDS = (4, 60)
 
 
 def test_equal_seeds_are_equal_runs() -> None:

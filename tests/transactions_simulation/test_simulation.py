@@ -13,7 +13,7 @@ from tests.transactions_simulation.plan import FAULT_KINDS, Plan
 from tests.transactions_simulation.simulation import SIMULATOR, Simulation
 
 # How long fresh seeds run in `./dev test`, and in `./dev suites`.
-FRESH_SECONDS: Final = (5, 40)
+FRESH_SECONDS: Final = (3, 40)
 
 
 def test_equal_seeds_are_equal_runs() -> None:
