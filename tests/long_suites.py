@@ -139,6 +139,21 @@ LONG_SUITES: Final = (
         "dead ZooKeeper; one run with kills of leaders and of the coordinator stays",
     ),
     LongSuite(
+        (
+            "tests/cluster/test_follower_fetching.py::test_consumer_continues_when_its_follower",
+            "tests/cluster/test_moved_coordinators.py::test_members_keep*classic]",
+        ),
+        (
+            "tests/cluster/test_follower_fetching.py::test_consumer_reads_from_the_follower",
+            "tests/cluster/test_follower_fetching.py::test_consumer_continues_when_the_leader",
+            "tests/cluster/test_kills.py::test_library",
+            "tests/cluster/test_moved_coordinators.py::test_members_keep*consumer]",
+        ),
+        "two more ways in which a consumer loses its follower, and a coordinator that moves under members of the "
+        "classic protocol: the follower that becomes the leader stays, the other protocol, and kills of a coordinator "
+        "under classic members of five libraries",
+    ),
+    LongSuite(
         ("tests/cluster/test_moves_under_load.py", "tests/cluster/test_cluster_moves.py"),
         (
             "tests/cluster/test_reassignments.py",
