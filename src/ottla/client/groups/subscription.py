@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.model.errors import ConfigError
-from ottla.model.identifiers import topic_name_problem
+from ottla.model.identifiers import TopicPartition, topic_name_problem
 
 # A stream has a thread of its user's: more are a mistake.
 STREAMS_MAX: Final = 10_000
@@ -53,12 +53,23 @@ class TopicFilter:
 class Subscription:
     """Topics with the count of streams of each, or a filter with the count of streams that share what it selects.
 
-    Streams are numbered from 0: those of a topic, or those of the filter.
+    Streams are numbered from 0: those of a topic, or those of the filter.  With `partitions` only these of the topics
+    are read: the user assigns them, and no group shares them out.
     """
 
     topics: Mapping[str, int]
     filter: TopicFilter | None = None
     filter_streams_count: int = 0
+    partitions: frozenset[TopicPartition] | None = None
+
+    @classmethod
+    def of_partitions(cls, partitions: Iterable[TopicPartition]) -> Subscription:
+        """What a user assigns."""
+        named = frozenset(partitions)
+        for partition in named:
+            if isinstance(partition.partition, bool) or not isinstance(partition.partition, int) or partition[1] < 0:
+                raise ConfigError(f"{partition.partition!r} is not a partition's number", hint="they begin with 0")
+        return cls(dict.fromkeys((partition.topic for partition in named), 1), partitions=named)
 
     @classmethod
     def by_name(cls, topics: Mapping[str, int]) -> Subscription:

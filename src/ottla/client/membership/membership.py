@@ -79,3 +79,11 @@ class Membership(Protocol):
     def close(self) -> None:
         """End the thread and its connections, whether it has left or not; returns when the thread has ended."""
         ...
+
+
+class ChangingMembership(Membership, Protocol):
+    """One whose subscription may change while it lasts."""
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Read this in place of what was read before: what is in both stays, without an end of its claim."""
+        ...

@@ -70,6 +70,9 @@ _NO_GENERATION: Final = -1
 # A join is answered when all others have joined, or the longest rebalance time-out is over.
 _JOIN_LAPSE_MS: Final = 5_000
 _MEMBERS_FROM: Final = 3  # LeaveGroup, KIP-345
+# The versions from which requests name a static member (KIP-345).
+_STATIC_FROM: Final = {ApiKey.JOIN_GROUP: 5, ApiKey.SYNC_GROUP: 3, ApiKey.HEARTBEAT: 3}
+_STATIC_COMMIT_FROM: Final = 7
 
 
 class _Phase(Enum):
@@ -138,7 +141,11 @@ class ClassicGroupProtocol:
 
     @property
     def commit_version_min(self) -> int:
-        return 0
+        return 0 if self._options.group_instance_id is None else _STATIC_COMMIT_FROM
+
+    @property
+    def can_be_fenced(self) -> bool:
+        return True
 
     @property
     def is_settled(self) -> bool:
@@ -188,6 +195,7 @@ class ClassicGroupProtocol:
             self._options.session_timeout_ms,
             self._options.rebalance_timeout_ms,
             self.member_id,
+            self._options.group_instance_id,
             protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocols=[JoinGroupRequestProtocol(name, metadata) for name in ASSIGNORS],
         )
@@ -206,6 +214,7 @@ class ClassicGroupProtocol:
             self._group_id,
             self.epoch,
             self.member_id,
+            self._options.group_instance_id,
             protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocol_name=self._protocol_name,
             assignments=assignments,
@@ -214,12 +223,12 @@ class ClassicGroupProtocol:
         return self._ask(ApiKey.SYNC_GROUP, request, SyncGroupResponse, timeout_ms)
 
     def _heartbeat(self) -> Ask:
-        request = HeartbeatRequest(self._group_id, self.epoch, self.member_id)
+        request = HeartbeatRequest(self._group_id, self.epoch, self.member_id, self._options.group_instance_id)
         return self._ask(ApiKey.HEARTBEAT, request, HeartbeatResponse, self._options.request_timeout_ms)
 
     def leave(self) -> Ask | None:
-        if not self.member_id:
-            return None
+        if not self.member_id or self._options.group_instance_id is not None:
+            return None  # a static member keeps its place until its session ends
         member_id = self.member_id
 
         def message(version: int) -> LeaveGroupRequest:
@@ -231,7 +240,8 @@ class ClassicGroupProtocol:
         return Ask(Purpose.MEMBERSHIP, ApiKey.LEAVE_GROUP, message, LeaveGroupResponse, timeout_ms)
 
     def _ask(self, api: ApiKey, request: object, answer: type, timeout_ms: int) -> Ask:
-        return Ask(Purpose.MEMBERSHIP, api, lambda _: request, answer, timeout_ms)
+        at_least = 0 if self._options.group_instance_id is None else _STATIC_FROM[api]
+        return Ask(Purpose.MEMBERSHIP, api, lambda _: request, answer, timeout_ms, at_least)
 
     def abandons(self, ask: Ask) -> bool:
         """They wait for other members."""
@@ -253,6 +263,8 @@ class ClassicGroupProtocol:
             return self._on_joined(answer)
         if isinstance(answer, SyncGroupResponse):
             self._on_synced(answer)
+            # The subscription may have changed since the join.
+            self.on_topics()
         self._on_heartbeat(sent_ms)
         return DONE
 
@@ -271,7 +283,7 @@ class ClassicGroupProtocol:
         self._phase = _Phase.JOINED
         self._answered_ms = None
         self._heartbeat_due_ms = NEVER_MS
-        # A static leader that has returned must leave the assignment as it is; this member is never static.
+        # A static leader that has returned leaves the assignment as it is.
         self._is_leader = answer.leader == answer.member_id and not answer.skip_assignment
         if self._is_leader and self._protocol_name not in ASSIGNORS:
             return verdict_of(

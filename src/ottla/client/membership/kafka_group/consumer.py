@@ -32,6 +32,8 @@ from ottla.protocol.schemas.describe_configs import (
 
 _JOIN_EPOCH: Final = 0
 _LEAVE_EPOCH: Final = -1
+# A static member that may come back within its session.
+_STATIC_LEAVE_EPOCH: Final = -2
 # OffsetCommit knows epochs from here on.
 _EPOCHS_FROM: Final = 9
 _CONFIGS_FROM: Final = 1
@@ -130,6 +132,10 @@ class ConsumerGroupProtocol:
         return _EPOCHS_FROM
 
     @property
+    def can_be_fenced(self) -> bool:
+        return True
+
+    @property
     def is_settled(self) -> bool:
         return self._answered_ms is not None and self._confirmed_owned == self._assigned
 
@@ -172,6 +178,7 @@ class ConsumerGroupProtocol:
             self._group_id,
             self.member_id,
             self.epoch,
+            self._options.group_instance_id if is_full else None,
             rebalance_timeout_ms=self._options.rebalance_timeout_ms if is_full else -1,
             subscribed_topic_names=list(names) if is_full or names != self._confirmed_names else None,
             topic_partitions=_rows(owned) if is_full or owned != self._confirmed_owned else None,
@@ -205,7 +212,9 @@ class ConsumerGroupProtocol:
     def leave(self) -> Ask | None:
         if not self._may_be_member:
             return None
-        return self._membership(ConsumerGroupHeartbeatRequest(self._group_id, self.member_id, _LEAVE_EPOCH))
+        instance_id = self._options.group_instance_id
+        epoch = _LEAVE_EPOCH if instance_id is None else _STATIC_LEAVE_EPOCH
+        return self._membership(ConsumerGroupHeartbeatRequest(self._group_id, self.member_id, epoch, instance_id))
 
     def abandons(self, ask: Ask) -> bool:
         return False

@@ -15,6 +15,7 @@ from uuid import UUID
 from ottla.client.groups.group_offsets import commit_topics, group_error_of, offset_fetch, offset_rows
 from ottla.client.groups.group_types import CommittedOffset, GroupMetadata
 from ottla.client.groups.subscription import Subscription
+from ottla.client.membership.kafka_group.assigned import AssignedProtocol
 from ottla.client.membership.kafka_group.claims import CommitRow, GroupClaims, Wanted
 from ottla.client.membership.kafka_group.classic import ClassicGroupProtocol
 from ottla.client.membership.kafka_group.consumer import ConsumerGroupProtocol
@@ -101,6 +102,8 @@ class KafkaGroupMember:
         self._offset_retries: Final = Retries(pace, chance)
         self._attempts_max: Final = pace.attempts_max
         self._topics: Final = GroupTopics(subscription, options, chance)
+        # What the user has assigned, where the group does not.
+        self._partitions = subscription.partitions
         self._claims: Final = GroupClaims(session_id)
         self._protocol: GroupProtocol | None = None
         self._coordinator_id = -1
@@ -127,7 +130,8 @@ class KafkaGroupMember:
         if not self.hand_out_until_ms:
             return None
         assert self._protocol is not None, "a lease is of a protocol"
-        return GroupMetadata(self._group_id, self._protocol.epoch, self._protocol.member_id)
+        instance_id = self._options.group_instance_id
+        return GroupMetadata(self._group_id, self._protocol.epoch, self._protocol.member_id, instance_id)
 
     @property
     def due_ms(self) -> int:
@@ -173,7 +177,8 @@ class KafkaGroupMember:
     def _ask_commit(self, protocol: GroupProtocol) -> Ask:
         self._rows = self._claims.take_uncommitted()
         topics = commit_topics({row.partition: CommittedOffset(row.offset) for row in self._rows})
-        request = OffsetCommitRequest(self._group_id, protocol.epoch, protocol.member_id, topics=topics)
+        instance_id = self._options.group_instance_id if protocol.member_id else None
+        request = OffsetCommitRequest(self._group_id, protocol.epoch, protocol.member_id, instance_id, topics=topics)
         return Ask(
             Purpose.COMMIT,
             ApiKey.OFFSET_COMMIT,
@@ -203,7 +208,9 @@ class KafkaGroupMember:
     def on_connected(self, coordinator_id: int, *, offers_consumer: bool) -> list[Event]:
         """A connection to a coordinator was opened; `offers_consumer`: it knows the heartbeats of KIP-848."""
         self._coordinator_id, self._offers_consumer = coordinator_id, offers_consumer
-        if self._protocol is None:
+        if self._protocol is None and self._partitions is not None:
+            self._protocol = AssignedProtocol(self._partitions)
+        elif self._protocol is None:
             wanted = self._options.protocol
             is_classic = wanted == CLASSIC or (wanted == AUTO and not offers_consumer)
             self._protocol = self._new_protocol(CLASSIC if is_classic else CONSUMER)
@@ -376,9 +383,7 @@ class KafkaGroupMember:
         return events
 
     def _commit_verdict(self, code: int, row: CommitRow) -> Verdict:
-        verdict = verdict_of(code, f"group {self._group_id}, {row.partition}")
-        is_gone = code == ErrorCode.GROUP_ID_NOT_FOUND
-        return verdict._replace(outcome=Outcome.FENCED) if is_gone else verdict
+        return self._of_offsets(code, f"group {self._group_id}, {row.partition}")
 
     def _commit_retry_ms(self, verdict: Verdict) -> int:
         if verdict.outcome is Outcome.FAILED:
@@ -408,11 +413,11 @@ class KafkaGroupMember:
     def _on_offsets_answer(self, answer: OffsetFetchResponse, now_ms: int) -> list[Event]:
         assert self._protocol is not None
         found: dict[TopicPartition, int] = {}
-        verdict = self._offsets_verdict(group_error_of(answer), f"group {self._group_id}")
+        verdict = self._of_offsets(group_error_of(answer), f"group {self._group_id}")
         if verdict.outcome is Outcome.DONE:
             for row in offset_rows(answer):
                 if row.error_code:
-                    verdict = self._offsets_verdict(row.error_code, f"group {self._group_id}, {row.partition}")
+                    verdict = self._of_offsets(row.error_code, f"group {self._group_id}, {row.partition}")
                 else:
                     found[row.partition] = NO_OFFSET if row.committed is None else row.committed.offset
         events = self._claims.on_offsets(found, self.hand_out_until_ms)
@@ -426,10 +431,14 @@ class KafkaGroupMember:
             return events
         return events + self._on_verdict(verdict, now_ms)
 
-    def _offsets_verdict(self, code: int, subject: str) -> Verdict:
+    def _of_offsets(self, code: int, subject: str) -> Verdict:
+        """Of a request that reads or commits offsets."""
         verdict = verdict_of(code, subject)
-        is_gone = code == ErrorCode.GROUP_ID_NOT_FOUND
-        return verdict._replace(outcome=Outcome.FENCED) if is_gone else verdict
+        is_fenced = verdict.outcome is Outcome.FENCED or code == ErrorCode.GROUP_ID_NOT_FOUND
+        if not is_fenced:
+            return verdict
+        assert self._protocol is not None
+        return verdict._replace(outcome=Outcome.FENCED if self._protocol.can_be_fenced else Outcome.FAILED)
 
     def commit(self, offsets: Iterable[tuple[TopicPartition, ClaimId, int]]) -> list[Event]:
         """Everything below each offset was handed out by that claim, and passed."""
@@ -440,6 +449,20 @@ class KafkaGroupMember:
         if self.is_over:
             return []
         return self._claims.on_stopped(partition, claim, offset, self.hand_out_until_ms) + self._conclude(now_ms)
+
+    def subscribe(self, subscription: Subscription, now_ms: int) -> list[Event]:
+        """Read this in place of what was read before.  What the user assigns, and what a group shares out, are of
+        different members.
+        """
+        assert (subscription.partitions is None) == (self._partitions is None), "one kind for each member"
+        if self.is_over:
+            return []
+        self._topics.subscribe(subscription)
+        self._partitions = subscription.partitions
+        if isinstance(self._protocol, AssignedProtocol) and subscription.partitions is not None:
+            self._protocol.assign(subscription.partitions)
+            self._wants_anew = True
+        return self._conclude(now_ms)
 
     def leave(self, now_ms: int) -> list[Event]:
         """Give everything back; `Left` is the end."""

@@ -209,6 +209,10 @@ class KafkaGroupMembership:
         self._thread = threading.Thread(target=self._run, args=(member,), name=name, daemon=True)
         self._thread.start()
 
+    def subscribe(self, subscription: Subscription) -> None:
+        """See `ChangingMembership`.  What the user assigns cannot be changed into what the group does, or back."""
+        self._tell(lambda member, now_ms: member.subscribe(subscription, now_ms))
+
     def commit(self, offsets: Iterable[tuple[TopicPartition, ClaimId, int]]) -> None:
         rows = list(offsets)
         self._tell(lambda member, now_ms: member.commit(rows))

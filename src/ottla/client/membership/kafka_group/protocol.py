@@ -64,7 +64,13 @@ _MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_
 _FENCED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION})
 # The coordinator did not do it now; nothing says that it never will.
 _PASSING: Final = frozenset(
-    {ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH}
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        # A static member that was killed has its place until its session ends.
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+    }
 )
 _HINTS: Final = {
     ErrorCode.GROUP_MAX_SIZE_REACHED: "stop other members, or raise group.max.size or group.consumer.max.size",
@@ -74,6 +80,7 @@ _HINTS: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this client may not read the topic",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "the group's members speak the other group protocol, offer neither of the"
     " assignors range and roundrobin, or are no consumers: use another group, or stop them",
+    ErrorCode.FENCED_INSTANCE_ID: "another member has this group_instance_id: each process needs a different one",
     ErrorCode.GROUP_ID_NOT_FOUND: "the group has members of the classic protocol: stop them, or speak it, too",
 }
 
@@ -116,6 +123,11 @@ class GroupProtocol(Protocol):
 
     @property
     def commit_version_min(self) -> int: ...
+
+    @property
+    def can_be_fenced(self) -> bool:
+        """Whether a refusal may mean that the group has this member no longer, so that it must join again."""
+        ...
 
     @property
     def is_settled(self) -> bool:

@@ -41,14 +41,15 @@ class GroupTopics:
     )
 
     def __init__(self, subscription: Subscription, options: KafkaGroupOptions, chance: random.Random) -> None:
-        self._subscription: Final = subscription
+        self._subscription = subscription
         self._every_ms: Final = options.topics_refresh_ms
         self._timeout_ms: Final = options.request_timeout_ms
         pace = RebalancePace(retry_ms=options.retry_backoff_ms, retry_max_ms=options.topics_refresh_ms)
         self._retries: Final = Retries(pace, chance)
         # Topics of other members, for the leader of a classic group.
         self._others: frozenset[str] = frozenset()
-        self._asked: frozenset[str] | None = None
+        # What the last request was for.
+        self._asked: tuple[Subscription, frozenset[str]] | None = None
         self._is_watched = False
         self._is_missing = self._was_asked = False
         self._refresh_due_ms = 0
@@ -58,6 +59,12 @@ class GroupTopics:
         self.partitions_counts: Mapping[str, int] = {}
         # The topics that are read here, each with its count of streams.
         self.streams_counts: Mapping[str, int] = {}
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Read this from now on; `is_known` becomes true when an answer has covered it."""
+        self._subscription = subscription
+        self.is_known = False
+        self._refresh_due_ms = 0
 
     def watch(self, *, is_watched: bool) -> None:
         """Whether new partitions of the topics must be noticed here: the coordinator of a classic group does not."""
@@ -89,7 +96,7 @@ class GroupTopics:
         """All topics for a filter, else the topics that are read."""
         is_all = self._subscription.filter is not None
         names = None if is_all else sorted(self._subscription.topics.keys() | self._others)
-        self._asked = self._others
+        self._asked = self._subscription, self._others
         self._retries.on_due()
 
         def message(version: int) -> MetadataRequest:
@@ -115,7 +122,7 @@ class GroupTopics:
         self.partitions_counts, self.ids = counts, ids
         self.streams_counts = self._subscription.streams_counts(counts)
         self._was_asked = True
-        self.is_known = self._asked == self._others
+        self.is_known = self._asked == (self._subscription, self._others)
         self._refresh_due_ms = now_ms + self._every_ms if self.is_known else now_ms
 
     def on_failed(self, now_ms: int) -> None:

@@ -184,6 +184,9 @@ class Driver:
         places = {TopicPartition(name[0], int(name[1:])): offset for name, offset in offsets.items()}
         return self._take(self.member.commit((place, self.claims[place], offset) for place, offset in places.items()))
 
+    def subscribe(self, subscription: Subscription) -> list[Event]:
+        return self._take(self.member.subscribe(subscription, self.now_ms))
+
     def leave(self) -> list[Event]:
         return self._take(self.member.leave(self.now_ms))
 

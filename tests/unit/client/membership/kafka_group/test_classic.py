@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ottla.client.groups.group_types import decode_assignment
@@ -292,3 +294,55 @@ def test_setting_that_the_broker_does_not_tell_is_taken_from_the_options() -> No
     driver.ask = None
     driver.own(0)
     assert driver.member.hand_out_until_ms == driver.now_ms + lease_ms(20_000)
+
+
+def test_a_changed_subscription_is_that_of_the_next_join() -> None:
+    driver = owning(0)
+    driver.partitions_counts["u"] = 1
+    driver.ids["u"] = driver.ids["t"].__class__(int=5)
+    driver.subscribe(Subscription({"u": 1}))
+    assert [topic.name for topic in driver.asked(MetadataRequest).topics or []] == ["u"]
+    driver.answer_well()
+    driver.stop(0, 4)
+    request = driver.asked(JoinGroupRequest)
+    assert [subscribed_topics(offered.metadata) for offered in request.protocols] == [frozenset({"u"})] * 2
+    assert driver.committed == {T0: 4}
+
+
+def test_a_subscription_that_changes_between_join_and_sync_is_joined_with_again() -> None:
+    driver = classic()
+    driver.asked(JoinGroupRequest)
+    driver.answer_well()
+    driver.asked(JoinGroupRequest)
+    driver.answer(join_answer("given", {}, leader="other"))
+    driver.asked(SyncGroupRequest)
+    driver.subscribe(Subscription({"u": 1}))
+    driver.answer(SyncGroupResponse(assignment=encode_assignment({"t": (0,)})))
+    request = driver.asked(JoinGroupRequest)
+    assert [subscribed_topics(offered.metadata) for offered in request.protocols] == [frozenset({"u"})] * 2
+
+
+def test_a_static_member_names_its_instance_and_keeps_its_place() -> None:
+    driver = Driver(options=replace(OPTIONS, group_instance_id="host-7"))
+    assert driver.asked(JoinGroupRequest).group_instance_id == "host-7"
+    join(driver, (0,))
+    driver.commit(t0=5)
+    commit = driver.asked(OffsetCommitRequest)
+    assert commit.group_instance_id == "host-7"
+    driver.answer(driver.commit_answer(commit))
+    driver.leave()
+    driver.stop(0, 5)
+    driver.settle()
+    assert isinstance(driver.events[-1], Left)
+    assert driver.look() is None, "it does not leave the group"
+
+
+def test_a_fenced_static_member_fails_with_what_to_do() -> None:
+    driver = Driver(options=replace(OPTIONS, group_instance_id="host-7"))
+    join(driver, (0,))
+    driver.now_ms = driver.member.due_ms
+    assert driver.asked(HeartbeatRequest).group_instance_id == "host-7"
+    driver.answer(HeartbeatResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
+    failed = driver.events[-1]
+    assert isinstance(failed, Failed)
+    assert "each process needs a different one" in str(failed.error.hint)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.consumers.effects import Lost, Revoke, Start
 from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.model.session_lease import lease_ms
-from ottla.protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.protocol.schemas.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from ottla.protocol.schemas.describe_configs import DescribeConfigsRequest
 from ottla.protocol.schemas.offset_commit import OffsetCommitRequest
 from ottla.protocol.schemas.offset_fetch import OffsetFetchRequest
@@ -208,3 +212,32 @@ def test_assignment_of_an_unknown_topic_is_started_when_it_is_known() -> None:
         driver.pass_time(1_000)
         driver.settle()
     assert T0 in driver.claims
+
+
+def test_a_static_member_joins_and_leaves_with_its_instance() -> None:
+    driver = Driver(options=KafkaGroupOptions(group_instance_id="host-7"))
+    assert driver.asked(ConsumerGroupHeartbeatRequest).instance_id == "host-7"
+    driver.own(0)
+    driver.leave()
+    driver.stop(0, 3)
+    request = driver.asked(ConsumerGroupHeartbeatRequest)
+    assert (request.member_epoch, request.instance_id) == (-2, "host-7")
+
+
+def test_a_static_member_waits_for_the_session_of_the_one_that_was_killed() -> None:
+    driver = Driver(options=KafkaGroupOptions(group_instance_id="host-7"))
+    driver.asked(ConsumerGroupHeartbeatRequest)
+    driver.answer(ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNRELEASED_INSTANCE_ID))
+    driver.pass_time(2_000)
+    driver.own(0)
+    assert T0 in driver.claims
+
+
+def test_a_changed_subscription_is_sent_with_the_next_heartbeat() -> None:
+    driver = Driver()
+    driver.own(0)
+    driver.subscribe(Subscription({"u": 1}))
+    assert driver.asked(ConsumerGroupHeartbeatRequest).subscribed_topic_names == ["u"]
+    driver.answer_well()
+    driver.stop(0, 3)
+    assert owned(driver.asked(ConsumerGroupHeartbeatRequest)) == []
