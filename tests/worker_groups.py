@@ -33,6 +33,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/integration/test_client_": "jvm",
     "tests/integration/test_fetch_": "jvm",
     "tests/integration/test_message_streams.py": "jvm",
+    "tests/integration/test_consumer.py": "jvm",
     "tests/integration/test_paper_producer.py": "jvm",
     "tests/integration/test_simple_consumer.py": "jvm",
     "tests/integration/test_topic_admin_apis.py": "jvm",

@@ -3,15 +3,17 @@
 Importing this package starts nothing and imports neither pyspark nor kazoo; the client is imported when first used.
 
 Producer            sends messages                    ottla.client.producing.producer
+Consumer            messages of a group, polled       ottla.client.streams.consumer
 ConsumerConnector   a group's messages, as streams    ottla.client.streams.connector
 Message             what a consumer gets              ottla.client.fetching.messages
 SimpleConsumer      one partition, by offsets         ottla.client.streams.simple_consumer
+TopicPartition      a partition, by topic and number  ottla.model.identifiers
 ClientSecurity      TLS and SASL of a client          ottla.client.wire.security.settings
 client_security     the same, from names              ottla.client.wire.security.setting_names
 dedup               a stream without repetitions      ottla.client.streams.dedup
 
-`ottla.aio` has Producer and ConsumerConnector for asyncio, `ottla.errors` what they raise.  docs/guide/ has a page for
-each use of them.
+`ottla.aio` has Producer, Consumer and ConsumerConnector for asyncio, `ottla.errors` what they raise.  docs/guide/ has a
+page for each use of them.
 """
 
 from __future__ import annotations
@@ -26,17 +28,21 @@ if TYPE_CHECKING:
     from ottla.client.fetching.messages import Message
     from ottla.client.producing.producer import Producer
     from ottla.client.streams.connector import ConsumerConnector
+    from ottla.client.streams.consumer import Consumer
     from ottla.client.streams.dedup import dedup
     from ottla.client.streams.simple_consumer import SimpleConsumer
     from ottla.client.wire.security.setting_names import client_security
     from ottla.client.wire.security.settings import ClientSecurity
+    from ottla.model.identifiers import TopicPartition
 
 __all__ = [
     "ClientSecurity",
+    "Consumer",
     "ConsumerConnector",
     "Message",
     "Producer",
     "SimpleConsumer",
+    "TopicPartition",
     "__version__",
     "client_security",
     "dedup",
@@ -45,10 +51,12 @@ __all__ = [
 # Where the public names are.
 _HOMES: Final = {
     "ClientSecurity": "ottla.client.wire.security.settings",
+    "Consumer": "ottla.client.streams.consumer",
     "ConsumerConnector": "ottla.client.streams.connector",
     "Message": "ottla.client.fetching.messages",
     "Producer": "ottla.client.producing.producer",
     "SimpleConsumer": "ottla.client.streams.simple_consumer",
+    "TopicPartition": "ottla.model.identifiers",
     "client_security": "ottla.client.wire.security.setting_names",
     "dedup": "ottla.client.streams.dedup",
 }

@@ -3,7 +3,8 @@
 Producer       BufferFull, MessageTooLarge, MessageRefused, MessageNotDelivered, MessagesNotDelivered, ProducerClosed
 Transactions   ProducerFenced, TransactionAbortable, TransactionAborted, TransactionOutcomeUnknown,
                InvalidTransactionState
-Consumer       PoisonMessage, NoPosition, NotAssigned, CommitFailed, ConsumerClosed
+Consumer       PoisonMessage, NoPosition, NotAssigned, CommitFailed, ConsumerClosed,
+               ConsumerBusy
 Both           ConfigError, UnknownTopic, BrokerUnreachable, BrokerRefused, CallTimedOut, OffsetOutOfRange
 Security       AuthenticationFailed, ListenerMismatch, TlsFailed, TokenUnavailable
 """
@@ -23,7 +24,14 @@ from ottla.client.producing.errors import (
     TransactionAborted,
     TransactionOutcomeUnknown,
 )
-from ottla.client.streams.errors import CommitFailed, ConsumerClosed, NoPosition, NotAssigned, PoisonMessage
+from ottla.client.streams.errors import (
+    CommitFailed,
+    ConsumerBusy,
+    ConsumerClosed,
+    NoPosition,
+    NotAssigned,
+    PoisonMessage,
+)
 from ottla.client.wire.errors import (
     AuthenticationFailed,
     BrokerRefused,
@@ -45,6 +53,7 @@ __all__ = [
     "CallTimedOut",
     "CommitFailed",
     "ConfigError",
+    "ConsumerBusy",
     "ConsumerClosed",
     "InvalidTransactionState",
     "ListenerMismatch",

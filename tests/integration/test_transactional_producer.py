@@ -15,12 +15,11 @@ import ottla.aio
 from ottla.cli.records.consume import command
 from ottla.client.admin.admin import Admin
 from ottla.client.fetching.fetch_requests import fetch_raw
-from ottla.client.fetching.offsets import LATEST, IsolationLevel, list_offsets
+from ottla.client.fetching.offsets import LATEST, Isolation, IsolationLevel, list_offsets
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.producing import transaction_driver
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.streams.message_stream import MessageStream
-from ottla.client.streams.settings import Isolation
 from ottla.client.wire.cluster import Cluster
 from ottla.errors import (
     BrokerRefused,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
@@ -36,6 +36,10 @@ class IsolationLevel(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+
+
+# As users write it.
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 
 def isolation_level_of(level: str | IsolationLevel) -> IsolationLevel:

@@ -85,5 +85,7 @@ class ChangingMembership(Membership, Protocol):
     """One whose subscription may change while it lasts."""
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Read this in place of what was read before: what is in both stays, without an end of its claim."""
+        """Read this in place of what was read before.  What is in both stays, except where the group's protocol gives
+        everything back in a rebalance (the classic one).
+        """
         ...

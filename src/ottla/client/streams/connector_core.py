@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,7 @@ from ottla.client.streams.settings import ConnectorArguments, KeyT, StreamSettin
 from ottla.client.streams.stream_buffer import Prefetched, StreamBuffer
 from ottla.client.wire.address import parse_bootstrap
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.other_clients import check_names, refuse_mapping
 from ottla.client.wire.wake_up import WakeUp
 from ottla.consumers.share import StreamId
 from ottla.model.errors import ConfigError, OttlaError
@@ -93,23 +95,46 @@ class ConnectorCore:
 
     def open(self, subscription: Subscription) -> Mapping[str, list[StreamBuffer]]:
         """Join the group: each topic's buffers; those of a filter are under ""."""
+        self._check_may_open()
+        counts = {"": subscription.filter_streams_count} if subscription.filter is not None else subscription.topics
+        buffers = {
+            topic: [self._new_buffer(f"{number} of {topic or 'a filter'}") for number in range(n)]
+            for topic, n in counts.items()
+        }
+
+        def buffer_of(partition: TopicPartition, stream: StreamId) -> StreamBuffer:
+            return buffers["" if subscription.filter is not None else partition.topic][stream.number]
+
+        self._open(subscription, [buffer for each in buffers.values() for buffer in each], buffer_of)
+        return buffers
+
+    def open_one(self, subscription: Subscription, *, notifies: bool) -> StreamBuffer:
+        """Join the group, or take what the user assigns: all partitions in one buffer.
+
+        `notifies`: the user's code runs when partitions come and go.
+        """
+        self._check_may_open()
+        buffer = self._new_buffer("all topics")
+        buffer.notify(notifies=notifies)
+        self._open(subscription, [buffer], lambda partition, stream: buffer)
+        return buffer
+
+    def _check_may_open(self) -> None:
         if self._is_closed:
             raise ConsumerClosed("the connector was closed")
         if self.engine is not None:
             raise ConfigError(
                 "the streams of this connector were created before", hint="ask for all topics at once, or open another"
             )
-        counts = {"": subscription.filter_streams_count} if subscription.filter is not None else subscription.topics
-        buffers = {
-            topic: [self._new_buffer(f"{number} of {topic or 'a filter'}") for number in range(n)]
-            for topic, n in counts.items()
-        }
-        self.buffers = [buffer for each in buffers.values() for buffer in each]
+
+    def _open(
+        self,
+        subscription: Subscription,
+        buffers: list[StreamBuffer],
+        buffer_of: Callable[[TopicPartition, StreamId], StreamBuffer],
+    ) -> None:
+        self.buffers = buffers
         brokers = self._brokers()
-
-        def buffer_of(partition: TopicPartition, stream: StreamId) -> StreamBuffer:
-            return buffers["" if subscription.filter is not None else partition.topic][stream.number]
-
         # What wakes the two threads.
         ordered, due_earlier = WakeUp(), threading.Event()
         engine = StreamsEngine(
@@ -127,7 +152,6 @@ class ConnectorCore:
         self._membership.join(subscription, engine.on_events)
         self._fetching.start()
         self._timekeeper.start()
-        return buffers
 
     @property
     def is_over(self) -> bool:
@@ -139,13 +163,16 @@ class ConnectorCore:
             raise ConfigError("no streams were created", hint="create_message_streams comes first")
         return self.engine
 
-    def close(self, timeout_ms: int, closer: int) -> None:
-        """Commit what was passed, give everything back, end the threads.  A second call does nothing."""
+    def close(self, timeout_ms: int, closer: int, notify: Callable[[], None] | None = None) -> None:
+        """Commit what was passed, give everything back, end the threads.  A second call does nothing.
+
+        `notify` runs the user's code for the partitions that are given back; without it none runs.
+        """
         if self.engine is not None and not self.engine.is_of_this_process:
             return
         if self.engine is not None and not self._can_lock(self.engine):
             # The process does not end before this thread has.
-            threading.Thread(target=self.close, args=(timeout_ms, closer), name="ottla-close").start()
+            threading.Thread(target=self.close, args=(timeout_ms, closer, notify), name="ottla-close").start()
             return
         with self._ends:
             if self._is_closed:
@@ -154,14 +181,41 @@ class ConnectorCore:
             if self.engine is None:
                 self._membership.close()
                 return
-            self.engine.begin_close(closer)
-            with self.engine.lock:
-                self.engine.news.wait_for(lambda: self.opened().has_left, timeout_ms / 1000)
-            self._membership.close()
-            assert self._timekeeper is not None
-            self._timekeeper.close()
-            assert self._fetching is not None
-            self._fetching.close(_FETCH_END_S)
+            try:
+                self._leave(self.engine, timeout_ms, closer, notify)
+            finally:
+                self._membership.close()
+                assert self._timekeeper is not None
+                self._timekeeper.close()
+                assert self._fetching is not None
+                self._fetching.close(_FETCH_END_S)
+
+    def _leave(self, engine: StreamsEngine, timeout_ms: int, closer: int, notify: Callable[[], None] | None) -> None:
+        """Until the group has everything back, and the user's code was notified; its first error is raised then."""
+        first: Exception | None = None
+        until_s = time.monotonic() + timeout_ms / 1000
+        if notify is None:
+            for buffer in self.buffers:
+                buffer.notify(notifies=False)
+        engine.begin_close(closer)
+        while True:
+            with engine.lock:
+                engine.news.wait_for(
+                    lambda: engine.has_left or (notify is not None and self._has_changes()),
+                    max(0.0, until_s - time.monotonic()),
+                )
+                has_changes = self._has_changes()
+            if notify is None or not has_changes:
+                break
+            try:
+                notify()
+            except Exception as error:  # noqa: BLE001 (the group must get everything back all the same)
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _has_changes(self) -> bool:
+        return any(buffer.has_changes for buffer in self.buffers)
 
     @staticmethod
     def _can_lock(engine: StreamsEngine) -> bool:
@@ -274,8 +328,13 @@ class ConnectorApi(Generic[KeyT, ValueT]):
         group: str,
         **settings: Unpack[ConnectorArguments[KeyT, ValueT]],
     ) -> None:
+        name = type(self).__name__
+        known = {"bootstrap", "zookeeper", "group", *ConnectorArguments.__annotations__}
+        if isinstance(bootstrap, Mapping):
+            refuse_mapping(name, bootstrap, known)
+        check_names(name, settings, known)
         self._core: ConnectorCore = core_of(bootstrap, zookeeper, group, stream_settings(settings))
-        self._name = f"{type(self).__name__} of group {group!r}"
+        self._name = f"{name} of group {group!r}"
         self._hold = ConnectorHold(self._core, self._name)
 
     def __repr__(self) -> str:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from ottla.client.fetching.fetch_requests import FetchedPartition
 from ottla.client.membership.membership import CommitRefused, Event, Failed
 from ottla.client.streams.errors import CommitFailed, ConsumerClosed, NoPosition, NotAssigned, PoisonMessage
 from ottla.client.streams.reading import CommitOutcome, HandOut, Reading
+from ottla.client.streams.rebalance_changes import Changes
 from ottla.client.streams.seek_target import Target
 from ottla.client.streams.settings import RESET_QUESTIONS, StreamSettings
 from ottla.client.streams.stream_buffer import StreamBuffer
@@ -99,6 +101,8 @@ class ConsumeMachine:
         self._tokens = itertools.count(1)
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._changed: set[TopicPartition] = set()
+        # Where to start in place of the group's offset, by the user.
+        self._places: dict[TopicPartition, Target] = {}
         # Whose fetches are in flight, and whose have brought what is put to the others next.
         self._flying: dict[TopicPartition, Assigned] = {}
         self._landed: dict[TopicPartition, Assigned] = {}
@@ -121,27 +125,34 @@ class ConsumeMachine:
         assigned = self._of(partition)
         return None if assigned is None or assigned.reading.token != token else assigned
 
-    def next_hand_out(self, buffer: StreamBuffer, thread: int, until_ns: int | None) -> HandOut | None:
+    def next_hand_out(
+        self, buffer: StreamBuffer, thread: int, until_ns: int | None, *, holds: bool = False
+    ) -> HandOut | None:
         """The next batch of a stream, to be handed out by `thread` up to this moment; None while nothing is there.
 
-        `until_ns` is None while nothing may be handed out.  Raises what prevents it, and StreamEnded.
+        `until_ns` is None while nothing may be handed out; `holds`: none of its messages is passed before `pass_held`.
+        Raises what prevents it, and StreamEnded.
         """
+        if not holds:
+            self.pass_held(buffer)
         if buffer.begin_request(thread):
             self._read_again(buffer, buffer.readings.values())
         try:
-            hand_out = self._take_hand_out(buffer, until_ns)
+            hand_out = self._take_hand_out(buffer, until_ns, holds=holds)
         except Exception:
             buffer.end_request()
             raise
         buffer.end_request()
         return hand_out
 
-    def _take_hand_out(self, buffer: StreamBuffer, until_ns: int | None) -> HandOut | None:
+    def _take_hand_out(self, buffer: StreamBuffer, until_ns: int | None, *, holds: bool) -> HandOut | None:
         last = buffer.settle()
         if last is not None:
             self._answer(last.reading)
             if last.is_broken_off:
                 self._read_again(buffer, [last.reading])
+        if buffer.has_changes and not self._is_closing:
+            return None
         if self._error is not None:
             raise self._error
         if self._is_closing:
@@ -149,9 +160,72 @@ class ConsumeMachine:
         if until_ns is None:
             return None
         hand_out = buffer.next_hand_out(until_ns)
+        if hand_out is not None and holds:
+            buffer.hold(hand_out.reading)
         if buffer.prefetched.take_wanted():
             self._on_orders()
         return hand_out
+
+    def begin_many(self, buffer: StreamBuffer) -> None:
+        """What was handed out so far is passed; what is handed out from now on is held."""
+        self.pass_held(buffer)
+        buffer.hold_after_hand()
+
+    def pass_held(self, buffer: StreamBuffer) -> None:
+        for reading in buffer.pass_held():
+            self._answer(reading)
+
+    def take_back(self, buffer: StreamBuffer) -> None:
+        """A request of many messages was interrupted: its messages are handed out again."""
+        self._read_again(buffer, [each for each in buffer.readings.values() if each.is_held])
+
+    def pause(self, buffer: StreamBuffer, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch and hand out nothing of these.  Raises NotAssigned."""
+        for reading in [buffer.reading_of(partition) for partition in partitions]:
+            if reading.is_paused:
+                continue
+            buffer.drop(reading)
+            reading.pause(next(self._tokens))
+            if reading.is_held:
+                buffer.hold(reading)
+            self._order(reading.partition)
+
+    def resume(self, buffer: StreamBuffer, partitions: Iterable[TopicPartition]) -> None:
+        """Continue where each was paused.  Raises NotAssigned."""
+        for reading in [buffer.reading_of(partition) for partition in partitions]:
+            if reading.is_paused:
+                reading.resume()
+                self._order(reading.partition)
+
+    def start_at(self, buffer: StreamBuffer, partition: TopicPartition, target: Target) -> None:
+        """`seek`, also in a partition that starts later: then there, and not at the group's offset."""
+        if self._of(partition) is None:
+            self._places[partition] = target
+        else:
+            self.seek(buffer, [partition], target)
+
+    def forget_places(self) -> None:
+        """Partitions that have not started yet start at the group's offset."""
+        self._places.clear()
+
+    def take_changes(self, buffer: StreamBuffer) -> Changes:
+        """What the user's code must be notified of, before anything more is handed out; then `on_notified`."""
+        changes = buffer.take_changes()
+        for partition in changes.revoked:
+            buffer.readings[partition].on_user_notified()
+        return changes
+
+    def on_notified(self, buffer: StreamBuffer, revoked: Iterable[TopicPartition]) -> None:
+        """The user's code has run: these are given back."""
+        for partition in revoked:
+            reading = buffer.readings.get(partition)
+            if reading is not None and reading.awaits_user:
+                reading.on_user_done()
+                self._answer(reading, is_due=self._is_closed_by(buffer))
+
+    def _is_closed_by(self, buffer: StreamBuffer) -> bool:
+        """Whether the thread that reads this stream closes: it requests no further message."""
+        return self._is_closing and buffer.requester == self._closer
 
     def may_hand_out(self, buffer: StreamBuffer, hand_out: HandOut, until_ns: int | None) -> bool:
         """The moment of the batch has passed: may the message that was taken be handed out, up to `until_ns`?"""
@@ -159,6 +233,10 @@ class ConsumeMachine:
             hand_out.extend(until_ns)
             return True
         buffer.cut(hand_out)
+        reading = hand_out.reading
+        if reading.on_cut(hand_out, next(self._tokens)):
+            buffer.drop(reading)
+            self._order(reading.partition)
         return False
 
     def on_poison(
@@ -190,6 +268,12 @@ class ConsumeMachine:
                 if reading is None or reading.is_answered
                 else f"{partition}: the message at {offset} was not handed out by this stream"
             )
+
+    def mark_all_done(self, buffer: StreamBuffer) -> None:
+        """Everything that was handed out is done."""
+        for reading in buffer.readings.values():
+            if not reading.is_answered:
+                reading.mark_all_done()
 
     def has_pending_commit(self, buffers: Iterable[StreamBuffer]) -> bool:
         """Whether a commit is on its way that could set back what a transaction commits."""
@@ -228,30 +312,53 @@ class ConsumeMachine:
         self._commit(readings, outcome)
         return outcome
 
-    def _commit(self, readings: Iterable[Reading], outcome: CommitOutcome | None) -> None:
-        """What was passed; a reading that is being given back is committed with its release."""
+    def commit_offsets(self, buffer: StreamBuffer, named: Mapping[TopicPartition, int]) -> CommitOutcome:
+        """Commit these, wherever the stream is.  Raises NotAssigned, and then commits nothing."""
+        if self._error is not None:
+            raise self._error
+        readings: list[Reading] = []
+        for partition in named:
+            reading = buffer.readings.get(partition)
+            if reading is None or reading.is_answered:
+                raise NotAssigned(f"{partition} is not assigned to this consumer now")
+            readings.append(reading)
+        outcome = CommitOutcome()
+        self._commit(readings, outcome, named)
+        return outcome
+
+    def _commit(
+        self,
+        readings: Iterable[Reading],
+        outcome: CommitOutcome | None,
+        named: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> None:
+        """What was passed, or the named offset; a reading that is being given back is committed with its release."""
         offsets: list[tuple[TopicPartition, ClaimId, int]] = []
         for reading in readings:
+            offset = named.get(reading.partition)
             if reading.is_stopped:
                 if outcome is not None:
-                    self._commit_with_release(reading, outcome)
+                    self._commit_with_release(reading, outcome, offset)
                 continue
-            offset = reading.request(outcome)
+            offset = reading.request(outcome, offset)
             if offset is not None:
                 offsets.append((reading.partition, reading.claim, offset))
         if offsets:
             self.due_calls.append(CommitOffsets(offsets))
 
-    def _commit_with_release(self, reading: Reading, outcome: CommitOutcome) -> None:
-        """A message in hand delays the release: the thread that has it must not wait for that."""
-        reading.request_with_release()
-        if not reading.has_in_hand:
+    def _commit_with_release(self, reading: Reading, outcome: CommitOutcome, named: int | None) -> None:
+        """A message in hand, or the user's code, delays the release: the thread that has it must not wait for that."""
+        reading.request_with_release(named)
+        if reading.may_be_released:
+            reading.on_user_done()
             reading.await_release(outcome)
             self._answer(reading)
 
     def _answer(self, reading: Reading, *, is_due: bool = False) -> None:
         """Report that a revoked reading has stopped, when no message of it is in hand, or for too long."""
-        if not reading.is_stopped or reading.is_answered or not (is_due or not reading.has_in_hand):
+        if not reading.is_stopped or reading.is_answered:
+            return
+        if not is_due and (reading.has_in_hand or reading.awaits_user):
             return
         offset = reading.answer(has_auto_commit=self._settings.enable_auto_commit)
         self.due_calls.append(ReportStopped(reading.partition, reading.claim, offset))
@@ -309,7 +416,12 @@ class ConsumeMachine:
         reading = Reading(start.partition, start.claim, start.offset, next(self._tokens))
         self._assigned[start.partition] = Assigned(buffer, reading)
         buffer.add(reading)
-        if start.offset != NO_OFFSET:
+        place = self._places.pop(start.partition, None)
+        if buffer.has_changes:
+            buffer.ring()
+        if place is not None:
+            self._move(self._assigned[start.partition], place)
+        elif start.offset != NO_OFFSET:
             self._order(start.partition)
         else:
             self._reset(buffer, reading, NoPosition(f"the group has no offset of {start.partition}"))
@@ -317,8 +429,7 @@ class ConsumeMachine:
     def _on_end(self, event: Revoke | Lost | Released, assigned: Assigned, now_ms: int) -> None:
         match event:
             case Revoke():
-                waits = not (self._is_closing and assigned.buffer.requester == self._closer)
-                self._revoke(assigned, now_ms, waits=waits)
+                self._revoke(assigned, now_ms, waits=not self._is_closed_by(assigned.buffer))
             case Lost(partition):
                 error = CommitFailed(f"{partition} was lost to the group before it was known to be committed")
                 self._end(assigned, NO_OFFSET, error)
@@ -329,10 +440,11 @@ class ConsumeMachine:
     def _revoke(self, assigned: Assigned, now_ms: int, *, waits: bool) -> None:
         """Nothing more is handed out; if it `waits`, then for the message in hand, but not for ever."""
         buffer, reading = assigned
-        reading.revoke(now_ms + self._settings.release_wait_ms)
+        awaits_user = buffer.on_revoked(reading.partition)
+        reading.revoke(now_ms + self._settings.release_wait_ms, awaits_user=awaits_user)
         buffer.drop(reading)
         self._order(reading.partition)
-        self._answer(reading, is_due=not waits)
+        self._answer(reading, is_due=not waits and not awaits_user)
         buffer.ring()
         self._on_due()
 
@@ -383,9 +495,9 @@ class ConsumeMachine:
         if assigned is None:
             return None
         reading = assigned.reading
-        if reading.question is None and reading.passed_end == NO_OFFSET:
-            return None  # only a seek helps
-        return FetchOrder(reading.token, reading.passed_end, reading.question)
+        if reading.is_paused or (reading.question is None and reading.read_end == NO_OFFSET):
+            return None  # only a resume helps, or a seek
+        return FetchOrder(reading.token, reading.read_end, reading.question)
 
     def _move(self, assigned: Assigned, target: Target) -> None:
         """Read on from there: what was fetched is forgotten."""

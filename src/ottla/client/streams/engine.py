@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -22,6 +22,7 @@ from ottla.client.streams.consume_machine import (
 )
 from ottla.client.streams.errors import CommitFailed, ConsumerClosed, NotAssigned, PoisonMessage
 from ottla.client.streams.reading import CommitOutcome, HandOut
+from ottla.client.streams.rebalance_changes import Changes
 from ottla.client.streams.seek_target import Target
 from ottla.client.streams.settings import StreamSettings
 from ottla.client.streams.stream_buffer import StreamBuffer
@@ -78,15 +79,69 @@ class StreamsEngine:
     def has_left(self) -> bool:
         return self._machine.has_left
 
-    def next_hand_out(self, buffer: StreamBuffer) -> HandOut | None:
-        """The next batch of a stream, for this thread; None while nothing is there.
+    def next_hand_out(self, buffer: StreamBuffer, *, holds: bool = False) -> HandOut | None:
+        """The next batch of a stream, for this thread; None while nothing is there, or the user's code must be notified
+        of changes first.
 
-        Raises what prevents it, and StreamEnded.
+        `holds`: none of its messages counts as passed before the next request without it, or `begin_many`.  Raises what
+        prevents it, and StreamEnded.
         """
         self._check_process()
         try:
             with self.lock:
-                return self._machine.next_hand_out(buffer, threading.get_ident(), self._leased_until_ns())
+                until_ns = self._leased_until_ns()
+                return self._machine.next_hand_out(buffer, threading.get_ident(), until_ns, holds=holds)
+        finally:
+            self._make_calls()
+
+    def begin_many(self, buffer: StreamBuffer) -> None:
+        """What was handed out so far is passed; what is handed out from now on is held."""
+        with self._then_calls():
+            self._machine.begin_many(buffer)
+
+    def pass_held(self, buffer: StreamBuffer) -> None:
+        with self._then_calls():
+            self._machine.pass_held(buffer)
+
+    def take_back(self, buffer: StreamBuffer) -> None:
+        """What is held did not reach the user: it is handed out again."""
+        with self._then_calls():
+            self._machine.take_back(buffer)
+
+    def pause(self, buffer: StreamBuffer, partitions: Iterable[TopicPartition]) -> None:
+        with self._then_calls():
+            self._machine.pause(buffer, partitions)
+
+    def resume(self, buffer: StreamBuffer, partitions: Iterable[TopicPartition]) -> None:
+        with self._then_calls():
+            self._machine.resume(buffer, partitions)
+
+    def start_at(self, buffer: StreamBuffer, partition: TopicPartition, target: Target) -> None:
+        """`seek` in a partition that was assigned by the user, whether it has started or not."""
+        with self._then_calls():
+            self._machine.start_at(buffer, partition, target)
+
+    def forget_places(self) -> None:
+        with self.lock:
+            self._machine.forget_places()
+
+    def take_changes(self, buffer: StreamBuffer) -> Changes:
+        """What the user's code must be notified of; then `on_notified`."""
+        with self.lock:
+            return self._machine.take_changes(buffer)
+
+    def on_notified(self, buffer: StreamBuffer, revoked: Iterable[TopicPartition]) -> None:
+        """The user's code has run: these are given back."""
+        with self._then_calls():
+            self._machine.on_notified(buffer, revoked)
+
+    @contextmanager
+    def _then_calls(self) -> Iterator[None]:
+        """With the lock; then the calls of the membership that follow."""
+        self._check_process()
+        try:
+            with self.lock:
+                yield
         finally:
             self._make_calls()
 
@@ -128,6 +183,12 @@ class StreamsEngine:
             reading = buffer.reading_of(partition)
             return None if reading.question is not None or reading.passed_end == NO_OFFSET else reading.passed_end
 
+    def read_position(self, buffer: StreamBuffer, partition: TopicPartition) -> int | None:
+        """The offset after the message that was handed out last; None while it is not known.  Raises NotAssigned."""
+        with self.lock:
+            reading = buffer.reading_of(partition)
+            return None if reading.question is not None or reading.position == NO_OFFSET else reading.position
+
     @property
     def is_of_this_process(self) -> bool:
         """After a fork the child has none of the threads, and locks that no thread releases."""
@@ -136,8 +197,8 @@ class StreamsEngine:
     def _check_process(self) -> None:
         if not self.is_of_this_process:
             raise ConsumerClosed(
-                "this process was forked from the one that opened the connector",
-                hint="open a ConsumerConnector in each process, after the fork",
+                "this process was forked from the one that opened the consumer",
+                hint="open one in each process, after the fork",
             )
 
     def mark_done(self, buffer: StreamBuffer, partition: TopicPartition, offset: int) -> None:
@@ -174,6 +235,22 @@ class StreamsEngine:
             outcome = self._machine.commit(buffers)
         self._make_calls()
         return outcome
+
+    def commit_all(self, buffer: StreamBuffer) -> CommitOutcome:
+        """Commit everything that was handed out; the outcome becomes known later."""
+        with self._then_calls():
+            self._machine.mark_all_done(buffer)
+            return self._machine.commit([buffer])
+
+    def commit_offsets(self, buffer: StreamBuffer, offsets: Mapping[TopicPartition, int]) -> CommitOutcome:
+        """Commit these; the outcome becomes known later.  Raises NotAssigned."""
+        with self._then_calls():
+            return self._machine.commit_offsets(buffer, offsets)
+
+    def mark_all_done(self, buffer: StreamBuffer) -> None:
+        """Everything that was handed out is done."""
+        with self.lock:
+            self._machine.mark_all_done(buffer)
 
     def wait_for(self, outcome: CommitOutcome, timeout_ms: int | None) -> None:
         """Raises CommitFailed when something was not committed, or is not known to be in time."""

@@ -6,6 +6,7 @@ OttlaError
   NotAssigned       the partition is not this stream's, or not any more
   CommitFailed      an offset was not committed
   ConsumerClosed    the connector was closed
+  ConsumerBusy      a consumer is for one thread, and another one is in it
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class PoisonMessage(OttlaError):
     `cause` is the error itself.  It is raised for each request of a message until `skip` or `seek`.
     """
 
-    hint = "stream.skip() steps over it, stream.seek() reads on elsewhere"
+    hint = "skip() steps over it, seek() reads on elsewhere"
 
     def __init__(self, partition: TopicPartition, offset: int, what: str, cause: Exception) -> None:
         super().__init__(f"{partition}, offset {offset}: {what}: {type(cause).__name__}: {cause}")
@@ -36,13 +37,13 @@ class NoPosition(OttlaError):
     Or the log cannot say: a damaged batch points out of it.
     """
 
-    hint = 'stream.seek() says where to read on; or set auto_offset_reset to "earliest" or "latest"'
+    hint = 'seek() says where to read on; or set auto_offset_reset to "earliest" or "latest"'
 
 
 class NotAssigned(OttlaError):
     """The partition is not this stream's, or not any more: nothing was done."""
 
-    hint = "partitions move when consumers join and leave; stream.partitions says which ones it has"
+    hint = "partitions move when consumers join and leave: see `partitions` of a stream, `assignment` of a consumer"
 
 
 class CommitFailed(OttlaError):
@@ -50,6 +51,12 @@ class CommitFailed(OttlaError):
 
 
 class ConsumerClosed(OttlaError):
-    """The connector was closed."""
+    """The connector or the consumer was closed."""
 
-    hint = "open a new ConsumerConnector"
+    hint = "open a new one"
+
+
+class ConsumerBusy(OttlaError):
+    """A consumer is read by one thread at a time, and another thread, or a callback of this one, reads it now."""
+
+    hint = "one consumer for each thread; callbacks do not poll"

@@ -160,7 +160,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
 
     def __iter__(self) -> Iterator[Message[KeyT | None, ValueT | None]]:
         # A chain asks for the next batch when the last one has ended, and lives on when a batch raises an error.
-        return chain.from_iterable(_Batches(self._messages_now, self._next_messages))
+        return chain.from_iterable(_Batches(self._messages_now, self._following))
 
     def __next__(self) -> Message[KeyT | None, ValueT | None]:
         """The next message; raises StopIteration where a loop would end."""
@@ -197,23 +197,36 @@ class MessageStream(StreamApi[KeyT, ValueT]):
     def _messages_now(self) -> Iterator[Message[Any, Any]]:
         return self._messages
 
-    def _next_messages(self) -> Iterator[Message[Any, Any]] | None:
-        """Those of the next batch; None when the stream ends."""
+    def _following(self) -> Iterator[Message[Any, Any]] | None:
+        return self._next_messages(self._timeout_ms)
+
+    def _next_messages(
+        self, timeout_ms: float | None, *, holds: bool = False, has_some: bool = False
+    ) -> Iterator[Message[Any, Any]] | None:
+        """Those of the next batch; None when the stream ends, or nothing has come in time.
+
+        `has_some`: the caller has messages already, and does not wait for more.
+        """
         end_ns: int | None = None
         while True:
             # Before the request: what comes after it rings again.
             self._is_rung = False
             try:
-                hand_out = self._engine.next_hand_out(self._buffer)
+                hand_out = self._engine.next_hand_out(self._buffer, holds=holds)
             except StreamEnded:
                 return None
             if hand_out is not None:
                 self._messages = self._handed_out(hand_out)
                 return self._messages
-            if self._timeout_ms is None:
+            if has_some:
+                return None
+            if self._buffer.has_changes:
+                self._notify()
+                continue
+            if timeout_ms is None:
                 self._wait(None)
                 continue
-            left_ns = self._timeout_ms * 1_000_000
+            left_ns = int(timeout_ms * 1_000_000)
             if end_ns is None:
                 end_ns = boottime_ns() + left_ns
             else:
@@ -221,6 +234,9 @@ class MessageStream(StreamApi[KeyT, ValueT]):
             if left_ns <= 0:
                 return None
             self._wait(left_ns / 1e9)
+
+    def _notify(self) -> None:
+        """The buffer has changes: only streams whose users are notified of them have any."""
 
     def _wait(self, timeout_s: float | None) -> None:
         """Until `ring` is called, or the lease may allow more."""

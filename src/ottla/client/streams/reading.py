@@ -109,15 +109,20 @@ class Reading:
     """
 
     __slots__ = (
+        "_aside",
         "_done",
         "_has_given",
+        "_held",
         "_pending",
         "_position",
         "_taken",
+        "awaits_user",
         "claim",
         "committed",
         "hand_out",
         "is_answered",
+        "is_notified",
+        "is_paused",
         "is_stopped",
         "partition",
         "question",
@@ -141,6 +146,11 @@ class Reading:
         self.is_answered = False
         # When a stopped reading waits no longer for the message in hand.
         self.release_by_ms: int | None = None
+        # Stopped, and the user's code must run before the partition is given back; `is_notified`: it runs.
+        self.awaits_user = False
+        self.is_notified = False
+        # Nothing is fetched or handed out until it is resumed.
+        self.is_paused = False
         # While nothing is handed out: everything below was passed.
         self._position = offset
         # What transactions were given last: everything that was handed out below is theirs.
@@ -148,20 +158,76 @@ class Reading:
         self._has_given = False
         # Said by the user to be done, though nothing after it was asked for.
         self._done = NO_OFFSET
+        # What was being handed out when it was paused: it may still end before the message that was taken last.
+        self._aside: HandOut | None = None
+        # What was passed when a batch of messages was requested: none of the batch counts before the next request.
+        self._held: int | None = None
         # Commits without an outcome, in their order.
         self._pending: deque[_Pending] = deque()
 
     @property
     def passed_end(self) -> int:
         """What may be committed, exclusive; NO_OFFSET while the first position is not known."""
+        return self.read_end if self._held is None else max(self._held, self._done)
+
+    @property
+    def read_end(self) -> int:
+        """Where reading continues: everything below was passed, or is held."""
         position = self._position if self.hand_out is None else self.hand_out.passed_end
         return max(position, self._done)
+
+    @property
+    def position(self) -> int:
+        """The offset after the message that was handed out last; NO_OFFSET while the first position is not known."""
+        return self._position if self.hand_out is None else self.hand_out.handed_out_end
 
     @property
     def has_in_hand(self) -> bool:
         """Whether a message may be in hand that was not passed."""
         hand_out = self.hand_out
-        return hand_out is not None and (not hand_out.run or hand_out.handed_out_end > self.passed_end)
+        return (hand_out is not None and not hand_out.run) or self.position > self.passed_end
+
+    @property
+    def is_held(self) -> bool:
+        return self._held is not None
+
+    def hold(self) -> None:
+        """Messages that are handed out from now on count as passed after `pass_held`."""
+        if self._held is None:
+            self._held = self.passed_end
+
+    def pass_held(self) -> None:
+        """What was held is passed, but for a message that is still in hand."""
+        self._held = None
+
+    def pass_in_hand(self) -> None:
+        """The message in hand is passed; those after it are held."""
+        self._held = self.position
+
+    def pause(self, token: int) -> None:
+        """Nothing is fetched or handed out; what was fetched ahead is forgotten.  The message in hand stays there."""
+        self.is_paused = True
+        end = self.position
+        if end > self.passed_end:
+            self.hold()
+        self._aside = self.hand_out
+        self._leave_hand_out()
+        self.token = token
+        self._position = end
+
+    def on_cut(self, hand_out: HandOut, token: int) -> bool:
+        """Whether it is read again from the message that was taken last, and not handed out because of a pause."""
+        if self._aside is not hand_out:
+            return False
+        self._aside = None
+        if hand_out.run is None or hand_out.run.last_taken >= self._position:
+            return False  # it was taken after the pause, and not counted as handed out
+        self.token = token
+        self._position = hand_out.run.last_taken
+        return True
+
+    def resume(self) -> None:
+        self.is_paused = False
 
     def move_to(self, offset: int, token: int) -> None:
         """Read on from `offset`, wherever it was before."""
@@ -170,6 +236,8 @@ class Reading:
         self.question = None
         self._position = self._taken = offset
         self._done = NO_OFFSET
+        self._held = None
+        self._aside = None
 
     def move_to_answer(self, question: int, token: int) -> None:
         """Read on from what this question is answered; until then what may be committed stays."""
@@ -196,11 +264,25 @@ class Reading:
         if self.hand_out is not None:
             self.hand_out.stop()
 
-    def revoke(self, release_by_ms: int) -> None:
-        """Nothing more is handed out, at once; from `release_by_ms` on the release does not wait for the message in
-        hand."""
+    def revoke(self, release_by_ms: int, *, awaits_user: bool) -> None:
+        """Nothing more is handed out, at once; from `release_by_ms` on the release waits neither for the message in
+        hand nor for the user's code."""
         self._stop()
         self.release_by_ms = release_by_ms
+        self.awaits_user = awaits_user
+
+    def on_user_notified(self) -> None:
+        """The user's code runs: a commit of it is the last one."""
+        self.is_notified = self.awaits_user
+
+    def on_user_done(self) -> None:
+        """The user's code has run, or has committed what it had to."""
+        self.awaits_user = False
+
+    @property
+    def may_be_released(self) -> bool:
+        """Whether neither a message in hand nor the user's code that must still run keeps it."""
+        return not self.has_in_hand and (not self.awaits_user or self.is_notified)
 
     def _stop(self) -> None:
         self.is_stopped = True
@@ -215,11 +297,14 @@ class Reading:
 
     def mark_done(self, offset: int) -> bool:
         """The message at `offset` and all before it are done; False when it was not handed out by this reading."""
-        end = self._position if self.hand_out is None else self.hand_out.handed_out_end
-        if offset >= end:
+        if offset >= self.position:
             return False
         self._done = max(self._done, offset + 1)
         return True
+
+    def mark_all_done(self) -> None:
+        """Everything that was handed out is done."""
+        self._done = max(self._done, self.position)
 
     def take_offset(self) -> int | None:
         """What was passed, for a transaction; None when that is nothing new."""
@@ -232,7 +317,7 @@ class Reading:
 
     def take_untaken(self) -> bool:
         """Whether messages were handed out that no transaction was given; they count as given from now on."""
-        end = self._position if self.hand_out is None else self.hand_out.handed_out_end
+        end = self.position
         has_untaken = end > self._taken
         self._taken = max(end, self._taken)
         return has_untaken
@@ -241,12 +326,12 @@ class Reading:
         self.stop_hand_out()
         self.hand_out = None
 
-    def request(self, waiting: CommitOutcome | None = None) -> int | None:
-        """The offset that a commit has to ask for now; None when there is nothing new.
+    def request(self, waiting: CommitOutcome | None = None, named: int | None = None) -> int | None:
+        """The offset that a commit has to request now: what was passed, or the `named` one; None for nothing new.
 
         `waiting` gets the outcome, also that of a commit which is on its way already.
         """
-        offset = self.passed_end
+        offset = self.passed_end if named is None else named
         if offset == NO_OFFSET or (offset == self.committed and not self._pending):
             return None
         is_on_its_way = bool(self._pending) and self._pending[-1].offset == offset
@@ -258,10 +343,16 @@ class Reading:
         self._pending.append(_Pending(offset, waiting))
         return None if is_on_its_way else offset
 
-    def request_with_release(self) -> None:
-        """What is passed now is committed with the release, also without automatic commits."""
-        if not self.is_answered:
-            self.requested = self.passed_end
+    def request_with_release(self, named: int | None = None) -> None:
+        """What is passed now, or the `named` offset, is committed with the release, also without automatic commits."""
+        if self.is_answered:
+            return
+        if named is not None:
+            self._position = named
+            self._done = NO_OFFSET
+            self._held = None
+            self.hand_out = None
+        self.requested = self.passed_end
 
     def await_release(self, waiting: CommitOutcome) -> None:
         """It is being given back: `waiting` learns whether what was passed was committed with that."""

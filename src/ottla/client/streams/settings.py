@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias
 
 from typing_extensions import TypedDict, TypeVar
 
-from ottla.client.fetching.offsets import EARLIEST, LATEST, IsolationLevel, isolation_level_of
+from ottla.client.fetching.offsets import EARLIEST, LATEST, Isolation, IsolationLevel, isolation_level_of
 from ottla.client.membership.kafka_group.options import AUTO
 from ottla.client.streams.message_run import Deserializer
 from ottla.client.wire.security.security_argument import given_security
@@ -20,7 +20,6 @@ KeyT = TypeVar("KeyT", default=bytes)
 ValueT = TypeVar("ValueT", default=bytes)
 
 ResetPolicy: TypeAlias = Literal["earliest", "latest", "error"]
-Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 RESET_QUESTIONS: Final = {"earliest": EARLIEST, "latest": LATEST, "error": None}
 # They may be 0: nothing is waited for.

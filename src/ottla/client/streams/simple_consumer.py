@@ -9,13 +9,14 @@ from typing import Generic, Literal
 
 from ottla.client.fetching.fetch_requests import FetchedPartition, committed_batches, fetch_raw
 from ottla.client.fetching.messages import Message
-from ottla.client.fetching.offsets import EARLIEST, LATEST, isolation_level_of, list_offsets
+from ottla.client.fetching.offsets import EARLIEST, LATEST, Isolation, isolation_level_of, list_offsets
 from ottla.client.streams.errors import PoisonMessage
 from ottla.client.streams.message_run import Deserializers, MessageRun, message_runs
 from ottla.client.streams.seek_target import question_of, timestamp_ms_of
-from ottla.client.streams.settings import Isolation, KeyT, ValueT
+from ottla.client.streams.settings import KeyT, ValueT
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.other_clients import refuse_mapping
 from ottla.client.wire.security.security_argument import given_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.model.errors import ConfigError
@@ -50,6 +51,8 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
         client_id: str = "ottla",
         security: ClientSecurity | Mapping[str, object] | None = None,
     ) -> None:
+        if isinstance(bootstrap, Mapping):
+            refuse_mapping("SimpleConsumer", bootstrap, {"client_id", "isolation_level", "check_crcs"})
         self._cluster = Cluster(bootstrap, ClientOptions(client_id=client_id, security=given_security(security)))
         self._partition = TopicPartition(topic, partition)
         self._deserializers = Deserializers(key_deserializer, value_deserializer)

@@ -10,6 +10,7 @@ from ottla.client.fetching.fetch_requests import AbortedBatches, FetchedPartitio
 from ottla.client.streams.errors import NotAssigned, PoisonMessage
 from ottla.client.streams.message_run import MessageRun
 from ottla.client.streams.reading import HandOut, Reading
+from ottla.client.streams.rebalance_changes import Changes, PendingChanges
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import KIB
@@ -182,6 +183,11 @@ class StreamBuffer:
         self._unreadable: _Unreadable | None = None
         # Raised when what was fetched before is handed out.
         self._later: dict[Reading, _Unreadable] = {}
+        # Readings with messages that count as passed with the next request.
+        self._held: set[Reading] = set()
+        # Nothing is handed out while the user's code has to be notified of these.
+        self._changes = PendingChanges()
+        self._notifies = False
 
     def ring_by(self, ring: Callable[[], None]) -> None:
         """`ring` is called from now on, with the lock: the streams of a connector are opened after their buffers."""
@@ -190,15 +196,58 @@ class StreamBuffer:
     def ring(self) -> None:
         self._ring()
 
+    def notify(self, *, notifies: bool) -> None:
+        """Whether the user's code runs when partitions are assigned, and before they are given back."""
+        self._notifies = notifies
+
+    @property
+    def has_changes(self) -> bool:
+        return bool(self._changes)
+
+    def take_changes(self) -> Changes:
+        return self._changes.take()
+
+    def on_revoked(self, partition: TopicPartition) -> bool:
+        """Whether the release of the partition waits for the user's code."""
+        return self._notifies and self._changes.on_revoked(partition)
+
+    @property
+    def has_held(self) -> bool:
+        return bool(self._held)
+
+    def hold(self, reading: Reading) -> None:
+        reading.hold()
+        self._held.add(reading)
+
+    def hold_after_hand(self) -> None:
+        """The message in hand is passed, those after it in its batch are held."""
+        hand_out = self._hand_out
+        if hand_out is not None and hand_out.reading.hand_out is hand_out:
+            hand_out.reading.pass_in_hand()
+            self._held.add(hand_out.reading)
+
+    def pass_held(self) -> set[Reading]:
+        """What was held is passed: gives the readings."""
+        held, self._held = self._held, set()
+        for reading in held:
+            reading.pass_held()
+        return held
+
     def add(self, reading: Reading) -> None:
         self.readings[reading.partition] = reading
         self.assignments_count += 1
+        if self._notifies:
+            self._changes.on_assigned(reading.partition)
 
     def remove(self, reading: Reading) -> None:
         if reading.take_untaken():
             self._moved.add(reading.partition)
         self.drop(reading)
+        self._held.discard(reading)
         del self.readings[reading.partition]
+        if self._notifies:
+            self._changes.on_over(reading.partition, was_revoked=reading.release_by_ms is not None)
+            self.ring()
 
     def take_moved(self) -> set[TopicPartition]:
         """The partitions that are gone, or going, with messages that no transaction was given; each is named once."""
@@ -225,7 +274,10 @@ class StreamBuffer:
 
     def readings_wanted_count(self) -> int:
         """The count of partitions that are fetched."""
-        return sum(reading.question is None and not reading.is_stopped for reading in self.readings.values())
+        return sum(
+            reading.question is None and not reading.is_stopped and not reading.is_paused
+            for reading in self.readings.values()
+        )
 
     def settle(self) -> HandOut | None:
         """The next message was asked for: what was being handed out is over."""
@@ -269,7 +321,7 @@ class StreamBuffer:
         if found is None:
             return None
         reading, batch, high_watermark, aborted = found
-        position = reading.passed_end
+        position = reading.read_end
         header = read_header(batch)
         next_offset = header.next_offset
         if aborted is not None and _is_aborted(aborted, header, batch):
