@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
+
+from typing_extensions import Unpack
 
 from ottla.client.fetching.messages import Message
 from ottla.client.groups.group_types import GroupOffsets
@@ -16,7 +18,7 @@ from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS, ConnectorApi, 
 from ottla.client.streams.consume_machine import StreamEnded
 from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, LEASE_POLL_S, StreamApi, weakly
-from ottla.client.streams.settings import KeyT, ValueT
+from ottla.client.streams.settings import ConnectorArguments, KeyT, ValueT
 from ottla.client.streams.stream_buffer import StreamBuffer
 
 
@@ -50,10 +52,8 @@ class MessageStream(StreamApi[KeyT, ValueT]):
                 yield message
             if self._messages is not messages:
                 continue  # `anext` within this loop has started the next ones
-            following = await self._next_messages()
-            if following is None:
+            if await self._following() is None:
                 return
-            self._messages = following
 
     async def __anext__(self) -> Message[KeyT | None, ValueT | None]:
         """The next message, as `await anext(stream)`; raises StopAsyncIteration where a loop would end."""
@@ -78,23 +78,38 @@ class MessageStream(StreamApi[KeyT, ValueT]):
         """
         return await asyncio.to_thread(self._group_offsets, message, timeout_ms)
 
-    async def _next_messages(self) -> Iterator[Message[Any, Any]] | None:
+    async def _following(self) -> Iterator[Message[Any, Any]] | None:
+        return await self._next_messages(self._timeout_s)
+
+    async def _next_messages(
+        self, timeout_s: float | None, *, holds: bool = False, has_some: bool = False
+    ) -> Iterator[Message[Any, Any]] | None:
+        """As the stream for threads does it."""
         # A stream that always has messages must not keep others from running.
         await asyncio.sleep(0)
         end_s: float | None = None
         while True:
             self._is_rung.clear()
             try:
-                hand_out = self._engine.next_hand_out(self._buffer)
+                hand_out = self._engine.next_hand_out(self._buffer, holds=holds)
             except StreamEnded:
                 return None
             if hand_out is not None:
-                return self._handed_out(hand_out)
-            if self._timeout_s is not None:
-                end_s = self._loop.time() + self._timeout_s if end_s is None else end_s
+                self._messages = self._handed_out(hand_out)
+                return self._messages
+            if has_some:
+                return None
+            if self._buffer.has_changes:
+                await self._notify()
+                continue
+            if timeout_s is not None:
+                end_s = self._loop.time() + timeout_s if end_s is None else end_s
                 if self._loop.time() >= end_s:
                     return None
             await self._wait(None if end_s is None else end_s - self._loop.time())
+
+    async def _notify(self) -> None:
+        """The buffer has changes: only streams whose users are notified of them have any."""
 
     async def _wait(self, timeout_s: float | None) -> None:
         if self._buffer.readings and not self._engine.is_leased():
@@ -124,6 +139,16 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
 
     For one loop; each stream for one task.
     """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | None = None,
+        *,
+        zookeeper: str | None = None,
+        group: str,
+        **settings: Unpack[ConnectorArguments[KeyT, ValueT]],
+    ) -> None:
+        super().__init__(bootstrap, zookeeper=zookeeper, group=group, **settings)
 
     async def __aenter__(self) -> ConsumerConnector[KeyT, ValueT]:
         return self

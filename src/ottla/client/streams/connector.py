@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
+
+from typing_extensions import Unpack
 
 from ottla.client.groups.subscription import Subscription, TopicFilter
 from ottla.client.streams.connector_core import CLOSE_TIMEOUT_MS, ConnectorApi
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, MessageStream
-from ottla.client.streams.settings import KeyT, ValueT
+from ottla.client.streams.settings import ConnectorArguments, KeyT, ValueT
 from ottla.client.streams.stream_buffer import StreamBuffer
 
 
@@ -53,6 +55,16 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
 
     `ottla.client.streams.settings.StreamSettings()` shows the defaults.
     """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | None = None,
+        *,
+        zookeeper: str | None = None,
+        group: str,
+        **settings: Unpack[ConnectorArguments[KeyT, ValueT]],
+    ) -> None:
+        super().__init__(bootstrap, zookeeper=zookeeper, group=group, **settings)
 
     def __enter__(self) -> ConsumerConnector[KeyT, ValueT]:
         return self
