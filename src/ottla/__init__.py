@@ -2,6 +2,7 @@
 
 Importing this package starts nothing and imports neither pyspark nor kazoo; the client is imported when first used.
 
+Admin               topics, groups, rights, quotas    ottla.client.admin.admin
 Producer            sends messages                    ottla.client.producing.producer
 Consumer            messages of a group, polled       ottla.client.streams.consumer
 ConsumerConnector   a group's messages, as streams    ottla.client.streams.connector
@@ -12,8 +13,8 @@ ClientSecurity      TLS and SASL of a client          ottla.client.wire.security
 client_security     the same, from names              ottla.client.wire.security.setting_names
 dedup               a stream without repetitions      ottla.client.streams.dedup
 
-`ottla.aio` has Producer, Consumer and ConsumerConnector for asyncio, `ottla.errors` what they raise.  docs/guide/ has a
-page for each use of them.
+`ottla.aio` has Producer, Consumer and ConsumerConnector for asyncio, `ottla.admin` what the Admin takes and returns,
+`ottla.errors` what they raise.  docs/guide/ has a page for each use of them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
 
+    from ottla.client.admin.admin import Admin
     from ottla.client.fetching.messages import Message
     from ottla.client.producing.producer import Producer
     from ottla.client.streams.connector import ConsumerConnector
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from ottla.model.identifiers import TopicPartition
 
 __all__ = [
+    "Admin",
     "ClientSecurity",
     "Consumer",
     "ConsumerConnector",
@@ -50,6 +53,7 @@ __all__ = [
 
 # Where the public names are.
 _HOMES: Final = {
+    "Admin": "ottla.client.admin.admin",
     "ClientSecurity": "ottla.client.wire.security.settings",
     "Consumer": "ottla.client.streams.consumer",
     "ConsumerConnector": "ottla.client.streams.connector",
