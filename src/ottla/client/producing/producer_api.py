@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic
 
 from typing_extensions import Unpack
@@ -13,6 +13,7 @@ from ottla.client.producing.delivery import Acknowledged
 from ottla.client.producing.producer_core import ProducerCore
 from ottla.client.producing.serializing import MessageSerializer
 from ottla.client.producing.settings import KeyT, ProducerArguments, ValueT, producer_settings
+from ottla.client.wire.other_clients import check_names, refuse_mapping
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.runtime.clock import SystemClock
 
@@ -23,6 +24,10 @@ class ProducerApi(Generic[KeyT, ValueT]):
     def __init__(
         self, bootstrap: str | Sequence[str] = "localhost:9092", **settings: Unpack[ProducerArguments[KeyT, ValueT]]
     ) -> None:
+        name = type(self).__name__
+        if isinstance(bootstrap, Mapping):
+            refuse_mapping(name, bootstrap, ProducerArguments.__annotations__)
+        check_names(name, settings, ProducerArguments.__annotations__)
         checked = producer_settings(settings)
         chance = random.Random()
         self._serializer = MessageSerializer(checked, SystemClock().now_ms, chance.choice)

@@ -232,7 +232,10 @@ def to_headers(headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes |
         except UnicodeEncodeError as error:
             raise MessageRefused(f"the header's name {name!r} is no Unicode text: {error.reason}") from None
         if content is not None and not isinstance(content, bytes | bytearray | memoryview):
-            raise MessageRefused(f"the content of header {name!r} is bytes or None, not {type(content).__name__}")
+            raise MessageRefused(
+                f"the content of header {name!r} is bytes or None, not {type(content).__name__}",
+                hint=f'encode it: ({name!r}, "...".encode())' if isinstance(content, str) else None,
+            )
         made.append((name, None if content is None else bytes(content)))
     return tuple(made)
 
