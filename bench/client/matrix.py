@@ -13,6 +13,8 @@ from bench.client.contenders.names import (
     CONFLUENT_POLL,
     CONSUME,
     KAFKA_PYTHON_ITERATION,
+    OTTLA_MANY,
+    OTTLA_POLL,
     PRODUCE,
     WAYS,
 )
@@ -23,7 +25,9 @@ ZSTD: Final = "zstd"
 # The paper's: every way of each client is compared with it, in one partition.
 USUAL_BYTES: Final = 200
 # Ways that are shown beside the best one of their client, not everywhere.
-OTHER_WAYS: Final = frozenset({CONFLUENT_POLL, CONFLUENT_LARGE, KAFKA_PYTHON_ITERATION, AIOKAFKA_ITERATION})
+OTHER_WAYS: Final = frozenset(
+    {CONFLUENT_POLL, CONFLUENT_LARGE, KAFKA_PYTHON_ITERATION, AIOKAFKA_ITERATION, OTTLA_POLL, OTTLA_MANY}
+)
 
 
 class Shape(NamedTuple):

@@ -16,6 +16,8 @@ from bench.client.contenders.names import (
     KAFKA_PYTHON_ITERATION,
     LATENCY,
     OTTLA,
+    OTTLA_MANY,
+    OTTLA_POLL,
     OTTLA_SETS,
     PRODUCE,
 )
@@ -82,6 +84,8 @@ CONSUMED: Final = Rates(
 OTHER_WAYS: Final = (
     (PRODUCE, CONFLUENT_POLL, f"{CONFLUENT}, `poll(0)` after each `produce()`", OTTLA),
     (PRODUCE, CONFLUENT_LARGE, f"{CONFLUENT}, batches of 1 MB", OTTLA),
+    (CONSUME, OTTLA_POLL, "ottla's `Consumer`, `poll()` for each", OTTLA),
+    (CONSUME, OTTLA_MANY, "ottla's `Consumer`, `poll_many(1000)`", OTTLA),
     (CONSUME, CONFLUENT_POLL, f"{CONFLUENT}, `poll()` for each", OTTLA),
     (CONSUME, KAFKA_PYTHON_ITERATION, f"{KAFKA_PYTHON}, `for`", OTTLA),
     (CONSUME, AIOKAFKA_ITERATION, f"{AIOKAFKA}, `async for`", OTTLA),

@@ -11,6 +11,8 @@ LATENCY: Final = "latency"
 
 OTTLA: Final = "ottla"
 OTTLA_SETS: Final = "ottla-sets"
+OTTLA_POLL: Final = "ottla-poll"
+OTTLA_MANY: Final = "ottla-poll-many"
 CONFLUENT: Final = "confluent-kafka"
 CONFLUENT_POLL: Final = "confluent-kafka-poll"
 CONFLUENT_LARGE: Final = "confluent-kafka-1mb"
@@ -51,6 +53,8 @@ WAYS: Final[Mapping[str, Mapping[str, Way]]] = {
     },
     CONSUME: {
         OTTLA: Way(_OTTLA, "consume"),
+        OTTLA_POLL: Way(_OTTLA, "consume_one_by_one"),
+        OTTLA_MANY: Way(_OTTLA, "consume_by_many"),
         CONFLUENT: Way(_CONFLUENT, "consume"),
         CONFLUENT_POLL: Way(_CONFLUENT, "consume_one_by_one"),
         KAFKA_PYTHON: Way(_KAFKA_PYTHON, "consume_by_many"),

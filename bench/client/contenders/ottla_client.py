@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Final
 
 import ottla
 from bench.client.contenders.loads import Latencies, check_whole
 from bench.client.job import BATCH_BYTES, BUFFER_BYTES, LINGER_MS, MESSAGES_PER_LOOK, SET_MESSAGES, SILENCE_S, Job
 from bench.client.stopwatch import Stopwatch
 from bench.client.values import values_of
+
+# As many as confluent-kafka's `consume` is given.
+MANY_MESSAGES: Final = 1_000
 
 
 def open_producer(job: Job) -> ottla.Producer:
@@ -77,6 +80,50 @@ def consume(job: Job) -> dict[str, float]:
             seen += 1
             if seen == job.messages:
                 break
+        figures = watch.figures(seen)
+        check_whole(job, seen, checksum)
+    return figures
+
+
+def open_consumer(job: Job) -> ottla.Consumer:
+    consumer = ottla.Consumer(
+        job.bootstrap, group=f"{job.topic}-{job.contender}-{time.monotonic_ns()}", auto_offset_reset="earliest"
+    )
+    consumer.subscribe([job.topic])
+    return consumer
+
+
+def consume_one_by_one(job: Job) -> dict[str, float]:
+    silence_ms = SILENCE_S * 1000
+    with open_consumer(job) as consumer:
+        seen, checksum = 0, 0
+        watch = Stopwatch()
+        while seen < job.messages and (message := consumer.poll(silence_ms)) is not None:
+            if not seen:
+                watch = Stopwatch()
+            assert message.value is not None
+            checksum += message.value[-1]
+            seen += 1
+        figures = watch.figures(seen)
+        check_whole(job, seen, checksum)
+    return figures
+
+
+def consume_by_many(job: Job) -> dict[str, float]:
+    silence_ms = SILENCE_S * 1000
+    with open_consumer(job) as consumer:
+        seen, checksum = 0, 0
+        watch = Stopwatch()
+        while seen < job.messages:
+            messages = consumer.poll_many(min(MANY_MESSAGES, job.messages - seen), silence_ms)
+            if not messages:
+                break
+            if not seen:
+                watch = Stopwatch()
+            for message in messages:
+                assert message.value is not None
+                checksum += message.value[-1]
+            seen += len(messages)
         figures = watch.figures(seen)
         check_whole(job, seen, checksum)
     return figures
