@@ -24,6 +24,10 @@ def pytest_configure() -> None:
     """A shell starts background jobs with Ctrl-C ignored, and the programs that tests interrupt by it would
     inherit that.  Spark, where a test starts it, takes its Java's options from the environment."""
     use_quick_java()
+    # Nor may the developer's own cluster be reached where a test names none.
+    for name in ("OTTLA_BOOTSTRAP_SERVERS", "KAFKA_BOOTSTRAP_SERVERS", "OTTLA_PROFILE", "OTTLA_COMMAND_CONFIG"):
+        os.environ.pop(name, None)
+    os.environ["XDG_CONFIG_HOME"] = os.devnull
     # The duration of an example depends on the machine's load.
     common = settings.get_profile("default")
     settings.register_profile("tests", common, max_examples=examples_max(common.max_examples), deadline=None)

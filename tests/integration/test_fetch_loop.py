@@ -13,6 +13,7 @@ from ottla.client.streams import fetch_loop
 from ottla.client.streams.connector_core import core_of
 from ottla.client.streams.fetch_loop import FetchLoop
 from ottla.client.streams.settings import StreamSettings
+from ottla.client.wire.destination.destination import Destination
 from ottla.client.wire.errors import CallTimedOut
 from ottla.client.wire.wake_up import WakeUp
 from tests.eventually import eventually
@@ -41,7 +42,7 @@ def test_offset_query_is_sent_again_when_no_broker_could_answer(monkeypatch: pyt
 def test_close_by_the_handler_of_a_signal_that_interrupts_a_stream_ends_it(
     bootstrap: str, new_topic: NewTopicName
 ) -> None:
-    core = core_of(bootstrap, None, f"signal-{uuid.uuid4().hex[:10]}", StreamSettings())
+    core = core_of(Destination(bootstrap), None, f"signal-{uuid.uuid4().hex[:10]}", StreamSettings())
     core.open(Subscription({new_topic(): 1}))
     engine = core.opened()
     with engine.lock:  # as a stream that waits for its next message

@@ -356,7 +356,7 @@ def test_connector_names_a_wrong_argument(bootstrap: str, new_topic: NewTopicNam
         with pytest.raises(ConfigError, match=problem):
             ConsumerConnector(bootstrap, group="g", **settings)
     with pytest.raises(ConfigError, match="either brokers or a ZooKeeper"):
-        ConsumerConnector(group="g")
+        ConsumerConnector(bootstrap, zookeeper="127.0.0.1:1", group="g")
     with ConsumerConnector(bootstrap, group="g") as connector:
         topic = new_topic()
         connector.create_message_streams({topic: 1})

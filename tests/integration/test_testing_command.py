@@ -110,13 +110,16 @@ def test_port_that_is_taken_is_reported(temporary: Path) -> None:
     assert not list(temporary.iterdir())
 
 
-def test_command_runs_beside_a_broker_and_its_exit_status_is_returned(temporary: Path, tmp_path: Path) -> None:
+def test_command_runs_beside_a_broker_and_its_exit_status_is_returned(
+    temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", "127.0.0.1:1")  # the developer's broker
+    monkeypatch.setenv("OTTLA_COMMAND_CONFIG", str(tmp_path / "of-another-cluster.properties"))
     program = """
-import os, sys
-from ottla.testing import assert_produced, produce
-bootstrap = os.environ["KAFKA_BOOTSTRAP_SERVERS"]
-produce("orders", ["paid"], bootstrap=bootstrap)
-assert_produced("orders", ["paid"], bootstrap=bootstrap)
+import os, subprocess, sys
+from ottla.testing import assert_produced
+subprocess.run([sys.executable, "-m", "ottla", "produce", "orders"], input=b"paid\\n", check=True)
+assert_produced("orders", ["paid"], bootstrap=os.environ["KAFKA_BOOTSTRAP_SERVERS"])
 print("tested")
 sys.exit(7)
 """

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.cli.cluster.local_cluster import LocalCluster, write_local_cluster
 from ottla.cli.program import run
 from ottla.client.admin.admin import Admin
 from ottla.client.consumer_registry.group_nodes import ConsumerNode, GroupPaths
@@ -25,6 +24,7 @@ from ottla.client.membership.membership import Event
 from ottla.client.membership.tree.membership import TreeMembership
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.destination.local_cluster import LocalCluster, write_local_cluster
 from ottla.consumers.effects import Committed, Left, Lost, Start, Write, WriteKind
 from ottla.consumers.partition_nodes import NO_NODE, ClaimId
 from ottla.consumers.share import StreamId
@@ -385,3 +385,5 @@ def test_local_cluster_of_this_directory_is_found(
     write_local_cluster(tmp_path / "ottla-cluster", LocalCluster(zookeeper_port, ports))
     monkeypatch.chdir(tmp_path)
     assert group in ottla("group", "list", "--type", "tree").out.split()
+    assert topic in ottla("topic", "list").out.split()
+    assert site.bootstrap in ottla("cluster", "status").out

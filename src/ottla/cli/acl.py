@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, flags, json_flag, open_cluster
-from ottla.cli.output import raise_together, say, table
+from ottla.cli.client_flags import bootstrap_flag, flags, open_cluster, output_flag
+from ottla.cli.output import data_lines, raise_together, say, table
 
 if TYPE_CHECKING:
     from ottla.security.acl import AccessEntry, Acl, AclFilter, Operation, PatternType, ResourceType
@@ -211,9 +210,9 @@ def remove(bootstrap: str, resources: Resources, pattern: str, rule: Rule, *, fo
     show_default=True,
 )
 @click.option("--principal", "principals", multiple=True, metavar="User:NAME", help="Only the rules of this principal.")
-@json_flag("One JSON object for each rule.")
+@output_flag("One object for each rule.")
 def list_acls(
-    bootstrap: str, resources: Resources, pattern: str, principals: tuple[str, ...], *, as_json: bool
+    bootstrap: str, resources: Resources, pattern: str, principals: tuple[str, ...], *, as_data: bool
 ) -> None:
     """Show access rules: all, or those of the named resources and principals."""
     from ottla.client.admin.access import describe_acls
@@ -227,9 +226,9 @@ def list_acls(
             for principal in principals or (None,):
                 found.update(dict.fromkeys(describe_acls(connected, wanted._replace(principal=principal))))
     rows = [_row(acl) for acl in sorted(found)]
-    if as_json:
+    if as_data:
         for row in rows:
-            say(json.dumps(dict(zip(_COLUMNS, row, strict=True))))
+            say(*data_lines(dict(zip(_COLUMNS, row, strict=True))))
     elif rows:
         say(*table([column.upper() for column in _COLUMNS], rows))
 

@@ -11,23 +11,26 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import click
 
-from ottla.cli.output import say
+from ottla.cli.output import FORMAT, Format, say
 
 if TYPE_CHECKING:
     from ottla.client.wire.cluster import Cluster
+    from ottla.client.wire.destination.destination import Bootstrap, Destination, Given
     from ottla.client.wire.security.settings import ClientSecurity
     from ottla.client.wire.waiting import Waiting
 
 
 F = TypeVar("F", bound=Callable[..., object])
 
-DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 # At a terminal no user waits a minute for an absent broker.
 CALL_TIMEOUT_MS: Final = 15_000
 UNKNOWN_TOPIC_WAIT_MS: Final = 1_000
-COMMAND_CONFIG_VARIABLE: Final = "OTTLA_COMMAND_CONFIG"
-# Where the flag leaves its value for `given_security`.
+# Where flags leave their values for the functions below, and these the destination of the running verb.
 _COMMAND_CONFIG: Final = "ottla.command-config"
+_PROFILE: Final = "ottla.profile"
+_BOOTSTRAP: Final = "ottla.bootstrap"
+_DESTINATION: Final = "ottla.destination"
+_IS_JSON: Final = "ottla.json"
 
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
@@ -50,7 +53,40 @@ def flags(*every: Flag) -> Flag:
     return add
 
 
-def json_flag(about: str = "Write the result as JSON.") -> Flag:
+def _keep_format(context: click.Context, _parameter: click.Parameter, value: str) -> bool:
+    context.meta[FORMAT] = Format.JSON if context.meta.get(_IS_JSON) else Format(value)
+    return context.meta[FORMAT] is not Format.TABLE
+
+
+def _keep_is_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    context.meta[_IS_JSON] = value
+
+
+def output_flag(about: str = "One object.") -> Flag:
+    """`as_data`: whether `data_lines` shows the verb's data.  `about`: what an object is of, and how many there are."""
+    return flags(
+        click.option(
+            "--output",
+            "-o",
+            "as_data",
+            type=click.Choice([*Format]),
+            default=Format.TABLE,
+            callback=_keep_format,
+            show_default=True,
+            help=f"For people; or as JSON or YAML: {about[0].lower()}{about[1:]}",
+        ),
+        click.option(
+            "--json",
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_keep_is_json,
+            help="The same as --output json.",
+        ),
+    )
+
+
+def json_flag(about: str) -> Flag:
     return click.option("--json", "as_json", is_flag=True, help=about)
 
 
@@ -64,9 +100,24 @@ def listen_flag(default: str, metavar: str = "HOST:PORT") -> Flag:
     )
 
 
-def _keep_command_config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        context.meta[_COMMAND_CONFIG] = value
+def _keep(name: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    def keep(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+        if value is not None:
+            assert parameter.name is not None
+            is_typed = context.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
+            context.meta[name] = (value, is_typed)
+        return value
+
+    return keep
+
+
+def _choose(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
+    _keep(_BOOTSTRAP)(context, parameter, value)
+    return _destination(context).bootstrap
+
+
+def _choose_if_given(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else _choose(context, parameter, value)
 
 
 insecure_listen_flag: Final = click.option(
@@ -78,22 +129,40 @@ insecure_listen_flag: Final = click.option(
 command_config_flag: Final = click.option(
     "--command-config",
     metavar="FILE",
+    is_eager=True,
     expose_value=False,
-    callback=_keep_command_config,
+    callback=_keep(_COMMAND_CONFIG),
     help="TLS and login of the connections, as a client.properties file.  [default: as OTTLA_... variables say]",
 )
-bootstrap_flag: Final = flags(
-    click.option(
-        "--bootstrap-server",
-        "-b",
-        "bootstrap",
-        default=DEFAULT_BOOTSTRAP,
-        show_default=True,
-        metavar="HOST:PORT,...",
-        help="Bootstrap brokers.",
-    ),
-    command_config_flag,
+_profile_flag: Final = click.option(
+    "--profile",
+    metavar="NAME",
+    is_eager=True,
+    expose_value=False,
+    callback=_keep(_PROFILE),
+    help="Connect as this profile says (`ottla profile`).  [default: OTTLA_PROFILE, else the one in use]",
 )
+
+
+def _bootstrap_flag(callback: Callable[[click.Context, click.Parameter, str | None], str | None]) -> Flag:
+    return flags(
+        click.option(
+            "--bootstrap-server",
+            "-b",
+            "bootstrap",
+            callback=callback,
+            metavar="HOST:PORT,...",
+            help="Bootstrap brokers.  [default: those of OTTLA_BOOTSTRAP_SERVERS, else of a profile, else of "
+            "./ottla-cluster, else localhost:9092]",
+        ),
+        _profile_flag,
+        command_config_flag,
+    )
+
+
+bootstrap_flag: Final = _bootstrap_flag(_choose)
+# Of verbs that may find the brokers elsewhere, too: None unless it is given; then `default_bootstrap` chooses.
+optional_bootstrap_flag: Final = _bootstrap_flag(_choose_if_given)
 property_flag: Final = click.option(
     "--property",
     "properties",
@@ -103,8 +172,13 @@ property_flag: Final = click.option(
 )
 
 
+def default_bootstrap() -> str:
+    """The addresses of the running verb, of which `optional_bootstrap_flag` names none.  Raises OttlaError."""
+    return _destination(click.get_current_context()).bootstrap
+
+
 def given_security() -> ClientSecurity:
-    """Of the running verb's `--command-config`, else of OTTLA_COMMAND_CONFIG, completed by OTTLA_... variables.
+    """Of the running verb's file, `command_config_path`, completed by OTTLA_... variables.
 
     Raises ConfigError.
     """
@@ -115,9 +189,45 @@ def given_security() -> ClientSecurity:
 
 
 def command_config_path() -> str | None:
+    """The file of --command-config, of a profile, or of OTTLA_COMMAND_CONFIG."""
     context = click.get_current_context(silent=True)
-    path: str | None = context.meta.get(_COMMAND_CONFIG) if context is not None else None
-    return path or os.environ.get(COMMAND_CONFIG_VARIABLE) or None
+    path = _running_destination(context).client_properties
+    return None if path is None else str(path)
+
+
+def _running_destination(context: click.Context | None) -> Destination:
+    """With the addresses, if the verb has them from here."""
+    if context is not None and _DESTINATION in context.meta:
+        found: Destination = context.meta[_DESTINATION]
+        return found
+    from ottla.client.wire.destination.destination import Given
+    from ottla.client.wire.destination.found import find_destination
+
+    # An address from elsewhere: neither a profile in use nor this directory has the settings for it.
+    given = Given("") if context is None else _given(context)
+    return find_destination(given._replace(bootstrap=given.bootstrap or ""))
+
+
+def _destination(context: click.Context) -> Destination:
+    """The rule of `ottla.client.wire.destination`, once for each verb that runs."""
+    from ottla.client.wire.destination.found import find_destination
+
+    found: Destination = context.meta.setdefault(_DESTINATION, find_destination(_given(context)))
+    return found
+
+
+def _given(context: click.Context) -> Given:
+    from ottla.client.wire.destination.destination import Given
+
+    bootstrap, is_typed = context.meta.get(_BOOTSTRAP, (None, False))
+    profile, _ = context.meta.get(_PROFILE, (None, False))
+    command_config, _ = context.meta.get(_COMMAND_CONFIG, (None, False))
+    return Given(
+        bootstrap,
+        "that of --bootstrap-server" if is_typed else "that of bootstrap-server in the file of --config",
+        profile,
+        None if command_config is None else Path(command_config),
+    )
 
 
 def source_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -154,9 +264,16 @@ def open_cluster(
         unknown_topic_wait_ms=UNKNOWN_TOPIC_WAIT_MS,
         security=given_security() if security is None else security,
     )
-    cluster = Cluster(bootstrap, options, dial=waiting.dial, on_wait=waiting.on_wait)
+    cluster = Cluster(with_origin(bootstrap), options, dial=waiting.dial, on_wait=waiting.on_wait)
     cluster.connect_any(cluster.retrying.deadline())
     return cluster
+
+
+def with_origin(bootstrap: str) -> Bootstrap:
+    """The running verb's addresses with where they came from, for errors; others are returned as they are."""
+    context = click.get_current_context(silent=True)
+    destination: Destination | None = None if context is None else context.meta.get(_DESTINATION)
+    return destination if destination is not None and destination.bootstrap == bootstrap else bootstrap
 
 
 def check_reachable(bootstrap: str, client_id: str, flag: str, security: ClientSecurity) -> None:

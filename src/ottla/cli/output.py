@@ -6,9 +6,11 @@ line: no line break, escape sequence, direction mark or lone surrogate reaches a
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import Final
 
 import click
@@ -17,6 +19,16 @@ from ottla.model.errors import OttlaError
 from ottla.observe.text import safe_line, safe_text
 
 NOTHING: Final = "-"
+# Where the flag --output leaves the format for `data_lines`.
+FORMAT: Final = "ottla.output"
+
+
+class Format(StrEnum):
+    """How a verb shows its data: for people, or in one of two forms for programs."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
 
 
 def say(*lines: str, err: bool = False) -> None:
@@ -24,6 +36,16 @@ def say(*lines: str, err: bool = False) -> None:
     if not lines:
         return
     click.echo("\n".join("\t".join(map(safe_text, line.split("\t"))) for line in lines), err=err)
+
+
+def data_lines(data: object) -> list[str]:
+    """One object in the form that --output of the running verb names: a line of JSON, or a document of YAML."""
+    context = click.get_current_context(silent=True)
+    if context is None or context.meta.get(FORMAT) is not Format.YAML:
+        return [json.dumps(data)]
+    from ottla.cli.yaml_text import yaml_lines
+
+    return yaml_lines(data)
 
 
 def say_error(message: str, hint: str | None = None, details: Iterable[str] = ()) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, flags, open_cluster
-from ottla.cli.output import say, table
+from ottla.cli.client_flags import bootstrap_flag, flags, open_cluster, output_flag
+from ottla.cli.output import data_lines, say, table
 from ottla.model.errors import OttlaError
 from ottla.model.quotas import DEFAULT_NAME, EntityType, QuotaEntity, QuotaKind, check_entity, kind_of, quota_text
 
@@ -96,15 +96,23 @@ def remove(bootstrap: str, parts: Mapping[EntityType, str], names: tuple[str, ..
 @command.command(name="list")
 @bootstrap_flag
 @_entity_flags
-def list_quotas(bootstrap: str, parts: Mapping[EntityType, str]) -> None:
+@output_flag("One object for each entity; a part that is the default is empty, one that it does not have is null.")
+def list_quotas(bootstrap: str, parts: Mapping[EntityType, str], as_data: bool) -> None:
     """List the quotas that are set; with flags, of the entities that have these parts."""
     from ottla.client.admin.quotas import describe_quotas
 
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
-        found = describe_quotas(cluster, parts)
+        found = sorted(describe_quotas(cluster, parts), key=lambda each: [part or "" for part in each.entity])
+    if as_data:
+        for each in found:
+            named = {
+                entity_type.replace("-", "_"): name for entity_type, name in zip(EntityType, each.entity, strict=True)
+            }
+            say(*data_lines({**named, "quotas": dict(sorted(each.values.items()))}))
+        return
     rows = [
         (*("" if name is None else name or _DEFAULT for name in entity), name, f"{value:.15g}")
-        for entity, values in sorted(found, key=lambda each: [part or "" for part in each.entity])
+        for entity, values in found
         for name, value in sorted(values.items())
     ]
     say(*table(("USER", "CLIENT-ID", "IP", "QUOTA", "VALUE"), rows))

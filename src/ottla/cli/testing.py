@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ottla.runtime.interrupts import Interrupts
     from ottla.testing.controlled.broker import ControlledBroker
 
-# Where the command finds the broker's address.
-ADDRESS_VARIABLE: Final = "KAFKA_BOOTSTRAP_SERVERS"
 LOOK_EVERY_S: Final = 0.1
 ENDS_WITHIN_S: Final = 10.0
 LAST_LINES: Final = 5
@@ -139,8 +137,9 @@ def _watch(broker: ControlledBroker, interrupts: Interrupts, *, until_eof: bool)
 def run(topics: tuple[str, ...], settings: tuple[str, ...], arguments: tuple[str, ...]) -> int:
     """Run a command beside its own broker, and exit as it does: `ottla testing run -- npm test`.
 
-    Its environment has the broker's address as KAFKA_BOOTSTRAP_SERVERS, on a free port, so that several run at once.
-    The broker and all that it has stored are gone when the command has ended.
+    Its environment has the broker's address as KAFKA_BOOTSTRAP_SERVERS and OTTLA_BOOTSTRAP_SERVERS, on a free port, so
+    that several run at once; Ottla's verbs and clients connect there unless they name another address.  The broker and
+    all that it has stored are gone when the command has ended.
     """
     from ottla.runtime.interrupts import Interrupts
 
@@ -148,9 +147,23 @@ def run(topics: tuple[str, ...], settings: tuple[str, ...], arguments: tuple[str
     with Interrupts() as interrupts:
         try:
             with broker_for_tests(given, counts, interrupts) as broker:
-                return _run(arguments, {**os.environ, ADDRESS_VARIABLE: broker.bootstrap}, interrupts)
+                return _run(arguments, environment_with(broker.bootstrap, os.environ), interrupts)
         except KeyboardInterrupt:
             return INTERRUPTED
+
+
+def environment_with(bootstrap: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` with this broker in it, and without the profile, the logins and the TLS of another one."""
+    from ottla.client.wire.destination.destination import (
+        ADDRESS_VARIABLES,
+        COMMAND_CONFIG_VARIABLE,
+        PROFILE_VARIABLE,
+    )
+    from ottla.client.wire.security.setting_names import environment_names
+
+    of_others = {COMMAND_CONFIG_VARIABLE, PROFILE_VARIABLE, *environment_names()}
+    kept = {name: text for name, text in environment.items() if name not in of_others}
+    return {**kept, **dict.fromkeys(ADDRESS_VARIABLES, bootstrap)}
 
 
 def _run(arguments: tuple[str, ...], environment: dict[str, str], interrupts: Interrupts) -> int:

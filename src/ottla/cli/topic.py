@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.client_flags import all_names, assignments, bootstrap_flag, json_flag, open_cluster
-from ottla.cli.output import raise_together, say
+from ottla.cli.client_flags import all_names, assignments, bootstrap_flag, open_cluster, output_flag
+from ottla.cli.output import data_lines, raise_together, say
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -28,7 +27,7 @@ _CONFIG_FLAG = click.option(
 MIN_IN_SYNC = "min.insync.replicas"
 # With two in sync one of them can fail, and the topic takes records all the same.
 REPLICAS_OF_A_SAFE_TOPIC = 3
-_JSON_FLAG = json_flag("One JSON object for each topic.")
+_JSON_FLAG = output_flag("One object for each topic.")
 
 
 @click.group(name="topic")
@@ -96,7 +95,7 @@ def create(
 @bootstrap_flag
 @click.option("--exclude-internal", is_flag=True, help="Leave internal topics out.")
 @_JSON_FLAG
-def list_topics(bootstrap: str, exclude_internal: bool, as_json: bool) -> None:
+def list_topics(bootstrap: str, exclude_internal: bool, as_data: bool) -> None:
     """Show the names of all topics."""
     from ottla.client.admin.admin import Admin
 
@@ -104,7 +103,7 @@ def list_topics(bootstrap: str, exclude_internal: bool, as_json: bool) -> None:
         topics = Admin(cluster).list_topics()
     for topic in topics:
         if not (exclude_internal and topic.is_internal):
-            say(json.dumps(_topic_object(topic, {})) if as_json else topic.name)
+            say(*(data_lines(_topic_object(topic, {})) if as_data else [topic.name]))
 
 
 @command.command()
@@ -112,7 +111,7 @@ def list_topics(bootstrap: str, exclude_internal: bool, as_json: bool) -> None:
 @_TOPIC_FLAG
 @bootstrap_flag
 @_JSON_FLAG
-def describe(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
+def describe(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str, as_data: bool) -> None:
     """Show partitions, leaders, replicas and settings of topics; of all when none is named."""
     from ottla.client.admin.admin import Admin
     from ottla.client.wire.errors import BrokerRefused, UnknownTopic
@@ -127,7 +126,7 @@ def describe(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str
                 missing.append(BrokerRefused(topic.error_code, f"topic {topic.name}", detail))
                 continue
             settings = _settings_of(admin, topic.name)
-            say(*([json.dumps(_topic_object(topic, settings))] if as_json else _description(topic, settings)))
+            say(*(data_lines(_topic_object(topic, settings)) if as_data else _description(topic, settings)))
     if missing and all(refusal.code in _UNKNOWN for refusal in missing):
         raise UnknownTopic(", ".join(f"{refusal.subject} does not exist" for refusal in missing))
     raise_together(missing)

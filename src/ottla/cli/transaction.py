@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, json_flag, open_cluster
-from ottla.cli.output import say, table
+from ottla.cli.client_flags import bootstrap_flag, open_cluster, output_flag
+from ottla.cli.output import data_lines, say, table
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import MINUTE_MS
@@ -33,21 +32,21 @@ def command() -> None:
 @click.option("--producer-id", "producer_ids", multiple=True, type=int, metavar="ID", help="Only of this producer.")
 @click.option("--open-for-ms", "running_ms", type=int, metavar="MS", help="Only those open for longer.")
 @click.option("--pattern", metavar="REGEX", help="Only ids that this regular expression (RE2) matches.")
-@json_flag("One JSON object for each transactional id.")
+@output_flag("One object for each transactional id.")
 def list_transactions(
     bootstrap: str,
     states: tuple[str, ...],
     producer_ids: tuple[int, ...],
     running_ms: int | None,
     pattern: str | None,
-    as_json: bool,
+    as_data: bool,
 ) -> None:
     """Show the transactional ids of all brokers."""
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
         found = _admin(cluster).list_transactions(states, producer_ids, running_ms, pattern)
-    if as_json:
+    if as_data:
         for each in found:
-            say(json.dumps(each._asdict()))
+            say(*data_lines(each._asdict()))
         return
     rows = [(each.transactional_id, str(each.producer_id), each.state, str(each.coordinator)) for each in found]
     say(*table(("TRANSACTIONAL ID", "PRODUCER", "STATE", "COORDINATOR"), rows))
@@ -56,14 +55,14 @@ def list_transactions(
 @command.command()
 @bootstrap_flag
 @click.argument("transactional_id", metavar="ID")
-@json_flag()
-def describe(bootstrap: str, transactional_id: str, as_json: bool) -> None:
+@output_flag()
+def describe(bootstrap: str, transactional_id: str, as_data: bool) -> None:
     """Show one transactional id: its producer, its state, the partitions of its open transaction."""
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
         found = _admin(cluster).describe(transactional_id)
     partitions = [str(partition) for partition in found.partitions]
-    if as_json:
-        say(json.dumps({**found._asdict(), "partitions": partitions}))
+    if as_data:
+        say(*data_lines({**found._asdict(), "partitions": partitions}))
         return
     open_for = "no transaction is open"
     if found.is_open:
@@ -89,17 +88,17 @@ _max_timeout_flag = click.option(
 @bootstrap_flag
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only in this topic.  [default: all topics]")
 @_max_timeout_flag
-@json_flag("One JSON object for each of them.")
-def find_hanging(bootstrap: str, topics: tuple[str, ...], max_timeout_minutes: int, as_json: bool) -> None:
+@output_flag("One object for each of them.")
+def find_hanging(bootstrap: str, topics: tuple[str, ...], max_timeout_minutes: int, as_data: bool) -> None:
     """Show open transactions that no coordinator will end.
 
     read_committed consumers do not read past them.
     """
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
         found = _hanging(cluster, topics, max_timeout_minutes)
-    if as_json:
+    if as_data:
         for each in found:
-            say(json.dumps({**each._asdict(), "partition": str(each.partition)}))
+            say(*data_lines({**each._asdict(), "partition": str(each.partition)}))
         return
     rows = [
         (str(each.partition), str(each.producer_id), str(each.producer_epoch), str(each.start_offset)) for each in found

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, open_cluster
-from ottla.cli.output import say, table
+from ottla.cli.client_flags import bootstrap_flag, open_cluster, output_flag
+from ottla.cli.output import data_lines, say, table
 from ottla.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,13 +80,18 @@ def delete(name: str, bootstrap: str) -> None:
 
 @command.command(name="list")
 @bootstrap_flag
-def list_users(bootstrap: str) -> None:
+@output_flag("One object for each mechanism of a user.")
+def list_users(bootstrap: str, as_data: bool) -> None:
     """List the users, with their mechanisms and iterations."""
     from ottla.client.admin.access import describe_users
 
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
         found = describe_users(cluster)
     rows = [(name, each.mechanism, each.iterations) for name, those in sorted(found.items()) for each in those]
+    if as_data:
+        for row in rows:
+            say(*data_lines(dict(zip(("user", "mechanism", "iterations"), row, strict=True))))
+        return
     say(*table(("USER", "MECHANISM", "ITERATIONS"), rows))
 
 

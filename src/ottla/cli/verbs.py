@@ -69,6 +69,7 @@ _LAKE: Final[Mapping[str, Verb]] = {
 
 VERBS: Final[Mapping[str, Verb | Family]] = {
     "serve": Verb("ottla.cli.serve", "Run a broker."),
+    "profile": Verb("ottla.cli.profile", "Name clusters with addresses and logins, and choose one."),
     "topic": Verb("ottla.cli.topic", "Create, list, describe, alter and delete topics."),
     "produce": Verb("ottla.cli.records.produce", "Write lines of standard input to a topic."),
     "consume": Verb("ottla.cli.records.consume", "Write a topic's records to standard output."),

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ottla.client.wire.destination.local_cluster import CLIENT_PROPERTIES
 from ottla.client.wire.security.setting_names import read_client_properties, security_of_properties
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.coordination import layout
@@ -57,7 +58,7 @@ class ClusterSecurity:
         self.consumers_digest: Final = self.folder / "zookeeper.consumers.digest"
         self.password: Final = self.folder / "broker.password"
         self.admin_password: Final = self.folder / "admin.password"
-        self.client_properties: Final = self.folder / "client.properties"
+        self.client_properties: Final = self.folder / CLIENT_PROPERTIES
         self.server_properties: Final = self.folder / "server.properties"
 
     def make_missing(self) -> None:

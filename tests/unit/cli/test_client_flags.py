@@ -9,8 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.client_flags import bootstrap_flag, given_security
-from ottla.cli.cluster.connection import cluster_flag
+from ottla.cli.client_flags import bootstrap_flag, given_security, optional_bootstrap_flag
 from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity, PasswordLogin
 from ottla.model.errors import ConfigError
 from ottla.security.secret import Secret
@@ -94,7 +93,7 @@ def test_the_verbs_of_a_cluster_have_the_flag_too(config: Path) -> None:
     found: list[ClientSecurity] = []
 
     @click.command()
-    @cluster_flag
+    @optional_bootstrap_flag
     def verb(bootstrap: str | None) -> None:
         found.append(given_security())
 

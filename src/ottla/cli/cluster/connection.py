@@ -1,4 +1,4 @@
-"""How verbs reach a cluster: the one in this directory, unless a flag names another; and its ZooKeeper."""
+"""How verbs about a cluster reach its brokers and its ZooKeeper."""
 
 from __future__ import annotations
 
@@ -7,17 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import click
-
-from ottla.cli.client_flags import (
-    DEFAULT_BOOTSTRAP,
-    command_config_flag,
-    command_config_path,
-    flags,
-    given_security,
-    open_cluster,
-)
-from ottla.cli.cluster.local_cluster import DEFAULT_DATA_DIR, read_local_cluster
+from ottla.cli.client_flags import command_config_path, given_security
 
 if TYPE_CHECKING:
     import ssl
@@ -27,27 +17,6 @@ if TYPE_CHECKING:
 
 CLIENT_ID: Final = "ottla-cluster"
 CONNECT_SETTING: Final = "zookeeper.connect"
-
-
-cluster_flag: Final = flags(
-    click.option(
-        "--bootstrap-server",
-        "-b",
-        "bootstrap",
-        metavar="HOST:PORT,...",
-        help=f"Bootstrap brokers.  [default: those of ./{DEFAULT_DATA_DIR} if it is there, else {DEFAULT_BOOTSTRAP}]",
-    ),
-    command_config_flag,
-)
-
-
-def connect(bootstrap: str | None, client_id: str = CLIENT_ID) -> Cluster:
-    return open_cluster(bootstrap or default_bootstrap(), client_id)
-
-
-def default_bootstrap() -> str:
-    local = read_local_cluster(Path(DEFAULT_DATA_DIR))
-    return DEFAULT_BOOTSTRAP if local is None else local.bootstrap
 
 
 def registered_brokers(zookeeper: str, within_ms: int) -> str:

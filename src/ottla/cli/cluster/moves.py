@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from ottla.cli.client_flags import json_flag
-from ottla.cli.cluster.connection import cluster_flag, connect
-from ottla.cli.output import say, table
+from ottla.cli.client_flags import bootstrap_flag, open_cluster, output_flag
+from ottla.cli.cluster.connection import CLIENT_ID
+from ottla.cli.output import data_lines, say, table
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, ResourceType
 from ottla.client.admin.replicas import describe_replicas
@@ -99,13 +98,13 @@ def plan_text(moves: Sequence[Move]) -> list[str]:
     return lines
 
 
-def plan_json(moves: Sequence[Move]) -> str:
+def plan_object(moves: Sequence[Move]) -> dict[str, object]:
     """As `kafka-reassign-partitions --reassignment-json-file` takes it."""
     partitions = [
         {"topic": move.partition.topic, "partition": move.partition.partition, "replicas": list(move.after)}
         for move in moves
     ]
-    return json.dumps({"version": 1, "partitions": partitions})
+    return {"version": 1, "partitions": partitions}
 
 
 def carry_out(cluster: Cluster, moves: Sequence[Move], rate_bytes: int | None, *, returns_at_once: bool) -> None:
@@ -251,7 +250,7 @@ def _listed(nodes: Sequence[int]) -> str:
 
 
 @click.command(name="plan")
-@cluster_flag
+@bootstrap_flag
 @click.option(
     "--drain",
     "drained",
@@ -260,26 +259,26 @@ def _listed(nodes: Sequence[int]) -> str:
     metavar="ID",
     help="A broker to leave without replicas; may be repeated.",
 )
-@json_flag("As kafka-reassign-partitions takes it.")
-def plan(bootstrap: str | None, drained: tuple[int, ...], as_json: bool) -> None:
+@output_flag("As kafka-reassign-partitions takes it.")
+def plan(bootstrap: str, drained: tuple[int, ...], as_data: bool) -> None:
     """Show the moves that would spread replicas evenly over the live brokers and their racks.
 
     Nothing is changed.  BYTES are those that would be copied.
     """
     from ottla.cli.cluster.replica_plan import planned
 
-    with connect(bootstrap) as cluster:
+    with open_cluster(bootstrap, CLIENT_ID) as cluster:
         found = take_inventory(cluster)
     moves = planned(found.replicas, found.racks, found.sizes_bytes, drained=drained)
-    say(*([plan_json(moves)] if as_json else plan_text(moves)))
+    say(*(data_lines(plan_object(moves)) if as_data else plan_text(moves)))
 
 
 @click.command(name="rebalance")
-@cluster_flag
+@bootstrap_flag
 @throttle_flag
 @no_wait_flag
 @click.option("--cancel", "cancels", is_flag=True, help="End all moves under way, and their throttle, instead.")
-def rebalance(bootstrap: str | None, rate_bytes: int | None, returns_at_once: bool, cancels: bool) -> None:
+def rebalance(bootstrap: str, rate_bytes: int | None, returns_at_once: bool, cancels: bool) -> None:
     """Spread replicas evenly over the live brokers and their racks, as `ottla cluster plan` shows.
 
     Started moves continue when this command is stopped.  Reads and writes continue meanwhile.
@@ -288,7 +287,7 @@ def rebalance(bootstrap: str | None, rate_bytes: int | None, returns_at_once: bo
 
     if cancels and (rate_bytes is not None or returns_at_once):
         raise click.UsageError("--cancel goes without --throttle and --no-wait.")
-    with connect(bootstrap) as cluster:
+    with open_cluster(bootstrap, CLIENT_ID) as cluster:
         if cancels:
             say(f"ended {counted(end_moves(cluster), 'move')}.")
             return
@@ -302,17 +301,17 @@ def rebalance(bootstrap: str | None, rate_bytes: int | None, returns_at_once: bo
 
 @click.command(name="drain")
 @click.argument("node_id", type=int, metavar="ID")
-@cluster_flag
+@bootstrap_flag
 @throttle_flag
 @no_wait_flag
-def drain(node_id: int, bootstrap: str | None, rate_bytes: int | None, returns_at_once: bool) -> None:
+def drain(node_id: int, bootstrap: str, rate_bytes: int | None, returns_at_once: bool) -> None:
     """Move all replicas of a broker to the others, live or not.
 
     New topics may still be put on a broker that is live: stop it when it is empty.
     """
     from ottla.cli.cluster.replica_plan import planned
 
-    with connect(bootstrap) as cluster:
+    with open_cluster(bootstrap, CLIENT_ID) as cluster:
         require_no_moves(cluster)
         found = take_inventory(cluster)
         if node_id not in found.racks and all(node_id not in nodes for nodes in found.replicas.values()):

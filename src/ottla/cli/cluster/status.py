@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from ottla.cli.client_flags import given_security, json_flag, open_cluster
+from ottla.cli.client_flags import (
+    default_bootstrap,
+    given_security,
+    open_cluster,
+    optional_bootstrap_flag,
+    output_flag,
+    with_origin,
+)
 from ottla.cli.cluster.connection import (
     CLIENT_ID,
-    cluster_flag,
-    default_bootstrap,
     given_zookeeper_tls,
     registered_brokers,
     zookeeper_of,
 )
 from ottla.cli.exit_status import FAILED
-from ottla.cli.output import say
+from ottla.cli.output import data_lines, say
 
 if TYPE_CHECKING:
     from ottla.cli.cluster.health import ClusterHealth, ZooKeeperHealth
@@ -37,14 +41,14 @@ HANGS_UP: Final = "closes connections without an answer: cut off from ZooKeeper?
 
 
 @click.command(name="status")
-@cluster_flag
+@optional_bootstrap_flag
 @click.option(
     "--zookeeper",
     metavar="HOST:PORT,...",
     help="ZooKeeper's servers.  Without -b its registered brokers are shown.  [default: as the brokers say]",
 )
-@json_flag("One JSON object.")
-def command(bootstrap: str | None, zookeeper: str | None, as_json: bool) -> int:
+@output_flag("One object.")
+def command(bootstrap: str | None, zookeeper: str | None, as_data: bool) -> int:
     """Show brokers, leaders, replicas that lag, and ZooKeeper's health.
 
     LAG counts the records that a broker's replicas are behind their leaders.  The exit status is 1 when a partition
@@ -60,14 +64,14 @@ def command(bootstrap: str | None, zookeeper: str | None, as_json: bool) -> int:
             bootstrap = registered_brokers(zookeeper, ANSWER_WITHIN_MS)
         except OttlaError as error:
             if any(each.problem is not None for each in servers):
-                _show(cluster_health(ClusterInfo(), [], {}, servers), as_json=as_json)
+                _show(cluster_health(ClusterInfo(), [], {}, servers), as_data=as_data)
                 say("", "no broker is known: name one with --bootstrap-server", err=True)
                 if error.hint is not None:
                     say(f"hint: {error.hint}", err=True)
                 return FAILED
             raise
     health = _health(_answers_of(bootstrap or default_bootstrap()), servers, zookeeper)
-    _show(health, as_json=as_json)
+    _show(health, as_data=as_data)
     return 0 if health.is_well else FAILED
 
 
@@ -82,10 +86,10 @@ def _servers(zookeeper: str | None) -> Sequence[ZooKeeperHealth]:
     )
 
 
-def _show(health: ClusterHealth, *, as_json: bool) -> None:
+def _show(health: ClusterHealth, *, as_data: bool) -> None:
     from ottla.cli.cluster.health import health_object, health_text
 
-    say(*([json.dumps(health_object(health))] if as_json else health_text(health, UNHEALTHY_SHOWN)))
+    say(*(data_lines(health_object(health)) if as_data else health_text(health, UNHEALTHY_SHOWN)))
 
 
 class _Answers(NamedTuple):
@@ -132,7 +136,7 @@ def _answers_of(bootstrap: str) -> _Answers:
         else:
             failures.append(answer)
     if not brokers:
-        raise failures[0]
+        raise _with_origin(failures[0], bootstrap)
     answers: dict[int, BrokerStanding | ClientError] = {}
     while missing := [each for each in brokers.values() if each.node_id not in answers]:
         for broker in missing:
@@ -140,6 +144,16 @@ def _answers_of(bootstrap: str) -> _Answers:
             if isinstance(answer, BrokerStanding):
                 brokers = {**answer.brokers, **brokers}
     return _Answers(brokers, answers)
+
+
+def _with_origin(error: ClientError, bootstrap: str) -> ClientError:
+    from ottla.client.wire.destination.destination import Destination
+    from ottla.client.wire.errors import BrokerUnreachable
+
+    destination = with_origin(bootstrap)
+    if isinstance(error, BrokerUnreachable) and isinstance(destination, Destination):
+        error.hint = destination.unreachable_hint or error.hint
+    return error
 
 
 def _answer(address: str) -> BrokerStanding | ClientError:

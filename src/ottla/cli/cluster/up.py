@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_flags import assignments
-from ottla.cli.cluster.local_cluster import (
+from ottla.cli.cluster.local_cluster import claimed_local_cluster, planned
+from ottla.cli.config_file import given_settings
+from ottla.cli.output import say
+from ottla.client.wire.destination.local_cluster import (
     DEFAULT_DATA_DIR,
-    claimed_local_cluster,
-    planned,
+    SECURITY_FOLDER,
     read_local_cluster,
     write_local_cluster,
 )
-from ottla.cli.config_file import given_settings
-from ottla.cli.output import say
 from ottla.model.counted import counted
+from ottla.model.errors import OttlaError
 from ottla.model.listener import PORT_MAX
 from ottla.observe.events import start_logging
 
@@ -160,7 +161,7 @@ def command(
 def _security(data_dir: Path) -> ClusterSecurity:
     from ottla.testing.cluster_security import ClusterSecurity
 
-    return ClusterSecurity(data_dir / "security")
+    return ClusterSecurity(data_dir / SECURITY_FOLDER)
 
 
 def _defaults(brokers_count: int) -> dict[str, str]:
@@ -181,6 +182,23 @@ def _announce(cluster: RunningCluster, took_s: float) -> None:
     if cluster.security is not None:
         say(f"log in as admin    --command-config {cluster.security.client_properties}")
     say(f"data and logs      {cluster.data_dir}{os.sep}")
+    for line in _how_found(cluster.bootstrap):
+        say(line)
+
+
+def _how_found(bootstrap: str) -> list[str]:
+    """What verbs without an address do in this directory, where that may surprise."""
+    from ottla.client.wire.destination.destination import Given
+    from ottla.client.wire.destination.found import find_destination
+
+    try:
+        found = find_destination(Given())
+    except OttlaError as error:
+        return [f"note: verbs need --bootstrap-server {bootstrap}: {error}"]
+    if found.bootstrap == bootstrap:
+        return []
+    where = f"{found.bootstrap} ({found.origin})"
+    return [f"note: verbs without an address connect to {where}; this cluster's is --bootstrap-server {bootstrap}"]
 
 
 def _watch(cluster: RunningCluster, interrupts: Interrupts) -> None:

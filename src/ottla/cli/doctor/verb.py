@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import click
 
-from ottla.cli.client_flags import command_config_flag, json_flag
+from ottla.cli.client_flags import command_config_flag, output_flag
 from ottla.cli.doctor.findings import Finding, Severity, finding_object, finding_text, ok, problem, warning
-from ottla.cli.output import say
+from ottla.cli.output import data_lines, say
 from ottla.model import broker_settings as setting
 from ottla.model.broker_settings import ZOOKEEPER_CONNECT
 from ottla.model.counted import counted
@@ -42,7 +41,7 @@ SETTINGS: Final = "settings"
 @click.option("--set", "--override", "assignments", multiple=True, metavar="KEY=VALUE", help="As for serve.")
 @click.option("--insecure-listen", is_flag=True, help="As for serve.")
 @click.option("--admin-listen", metavar="[https://]HOST:PORT", help="As for serve.")
-@json_flag("One JSON object for each finding.")
+@output_flag("One object for each finding.")
 @command_config_flag
 def command(
     config_argument: Path | None,
@@ -53,7 +52,7 @@ def command(
     assignments: tuple[str, ...],
     insecure_listen: bool,
     admin_listen: str | None,
-    as_json: bool,
+    as_data: bool,
 ) -> int:
     """Check settings, address, disk, limits and data directory, as for `serve` with the same flags.
 
@@ -69,7 +68,7 @@ def command(
     flags = _AddressFlags(addresses, admin_listen, insecure_listen)
     for finding in _findings(config_option or config_argument, data_dir, flags, assignments):
         found.append(finding)
-        say(*([json.dumps(finding_object(finding))] if as_json else finding_text(finding)))
+        say(*(data_lines(finding_object(finding)) if as_data else finding_text(finding)))
     problems = sum(finding.level is Severity.PROBLEM for finding in found)
     warnings = sum(finding.level is Severity.WARNING for finding in found)
     say(

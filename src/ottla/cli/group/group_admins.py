@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from ottla.cli.client_flags import flags, open_cluster
+from ottla.cli.client_flags import default_bootstrap, flags, open_cluster, optional_bootstrap_flag
 from ottla.cli.cluster.connection import (
-    cluster_flag,
-    connect,
     given_zookeeper_security,
     registered_brokers,
     zookeeper_of,
@@ -82,7 +80,7 @@ _FOUND_WITHIN_MS: Final = 3_000
 
 # `bootstrap` and `zookeeper`.
 group_flags: Final = flags(
-    cluster_flag,
+    optional_bootstrap_flag,
     click.option(
         "--zookeeper",
         metavar="HOST:PORT,.../CHROOT",
@@ -202,7 +200,7 @@ def open_group_admins(bootstrap: str | None, zookeeper: str | None) -> Iterator[
             tree: TreeGroupAdmin | None = _open_tree(zookeeper, _NAMED_WITHIN_MS)
             problem = None
         else:
-            cluster = stack.enter_context(connect(bootstrap, _CLIENT_ID))
+            cluster = stack.enter_context(open_cluster(bootstrap or default_bootstrap(), _CLIENT_ID))
             tree, problem = _found_tree(cluster)
         if tree is not None:
             stack.enter_context(tree)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.client_flags import DURATION, duration_ms, json_flag, moment_ms, one_name
+from ottla.cli.client_flags import DURATION, duration_ms, moment_ms, one_name, output_flag
 from ottla.cli.group.group_admins import group_flags, kind_flag, open_group_admins
-from ottla.cli.output import say, table
+from ottla.cli.output import data_lines, say, table
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition, topic_name_problem
@@ -234,7 +233,7 @@ def _within(
 @click.option("--execute", is_flag=True, help="Apply.  Without it the new offsets are only shown.")
 @click.option("--dry-run", is_flag=True, help="Only show: the default.")
 @click.option("--export", is_flag=True, help="Show the new offsets as CSV: topic,partition,offset.")
-@json_flag("One JSON object for each partition.")
+@output_flag("One object for each partition.")
 def command(
     group_argument: str | None,
     group_named: str | None,
@@ -254,7 +253,7 @@ def command(
     execute: bool,
     dry_run: bool,
     export: bool,
-    as_json: bool,
+    as_data: bool,
 ) -> None:
     """Set the offsets from which a group continues.
 
@@ -295,7 +294,7 @@ def command(
             say(f"note: {note}", err=True)
         if execute:
             _commit(admin, group_id, found)
-    say(*_shown(group_id, committed, found, export=export, as_json=as_json))
+    say(*_shown(group_id, committed, found, export=export, as_data=as_data))
     if not is_known and not execute:
         other = "; --type tree makes one without a master" if admins.tree is not None and of_type != "tree" else ""
         say(f"note: there is no group {group_id} yet: --execute creates it, of type {of_type}{other}", err=True)
@@ -358,13 +357,15 @@ def _shown(
     offsets: Mapping[TopicPartition, int],
     *,
     export: bool,
-    as_json: bool,
+    as_data: bool,
 ) -> list[str]:
     if export:
         return write_offsets(offsets).splitlines()
-    if as_json:
+    if as_data:
         return [
-            json.dumps(
+            line
+            for each, offset in sorted(offsets.items())
+            for line in data_lines(
                 {
                     "group": group_id,
                     "topic": each.topic,
@@ -373,7 +374,6 @@ def _shown(
                     "new_offset": offset,
                 }
             )
-            for each, offset in sorted(offsets.items())
         ]
     rows = [(group_id, each.topic, each.partition, committed.get(each), new) for each, new in sorted(offsets.items())]
     return table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.client_flags import all_names, json_flag, one_name
+from ottla.cli.client_flags import all_names, one_name, output_flag
 from ottla.cli.group import reset as group_reset
 from ottla.cli.group.group_admins import (
     KINDS,
@@ -23,7 +22,7 @@ from ottla.cli.group.group_admins import (
     partitions_named,
     states_named,
 )
-from ottla.cli.output import raise_together, say, table
+from ottla.cli.output import data_lines, raise_together, say, table
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
@@ -50,14 +49,14 @@ command.add_command(group_reset.command)
 @click.option("--state", "texts", multiple=True, metavar="STATE,...", help="Only groups in these states: Stable, ...")
 @click.option("--type", "kinds", multiple=True, type=click.Choice(KINDS), help="Only groups of this type.")
 @click.option("--long", "is_long", is_flag=True, help="Also type and state.")
-@json_flag("One JSON object for each group.")
+@output_flag("One object for each group.")
 def list_groups(
     bootstrap: str | None,
     zookeeper: str | None,
     texts: tuple[str, ...],
     kinds: tuple[str, ...],
     is_long: bool,
-    as_json: bool,
+    as_data: bool,
 ) -> None:
     """Show the names of all groups."""
     states = states_named(texts)
@@ -65,10 +64,10 @@ def list_groups(
         groups = admins.list_groups(states, kinds)
         if not kinds:
             admins.note_what_is_missing()
-    if as_json:
+    if as_data:
         for each in groups:
             shown = {"group": each.group_id, "type": each.kind, "protocol_type": each.protocol_type}
-            say(json.dumps({**shown, "state": each.state}))
+            say(*data_lines({**shown, "state": each.state}))
     elif is_long:
         rows = [(each.group_id, each.kind, each.protocol_type, each.state) for each in groups]
         say(*table(["GROUP", "TYPE", "PROTOCOL", "STATE"], rows))
@@ -86,7 +85,7 @@ def list_groups(
 @click.option("--members", "shows_members", is_flag=True, help="Its members and their partitions.")
 @click.option("--state", "shows_state", is_flag=True, help="State, coordinator, assignor.")
 @click.option("--offsets", "shows_offsets", is_flag=True, help="Offsets and lag: the default.")
-@json_flag("One JSON object for each group, with all of it.")
+@output_flag("One object for each group, with all of it.")
 def describe(
     arguments: tuple[str, ...],
     options: tuple[str, ...],
@@ -97,7 +96,7 @@ def describe(
     shows_members: bool,
     shows_state: bool,
     shows_offsets: bool,
-    as_json: bool,
+    as_data: bool,
 ) -> None:
     """Show the progress of each group: its lag in records, and in seconds the age of the next record to read.
 
@@ -114,11 +113,11 @@ def describe(
     with open_group_admins(bootstrap, zookeeper) as admins:
         groups = [each for name in wanted for each in _described(admins, name, kind)] or _every_group(admins, kind)
         partition_lags = []
-        if as_json or not (shows_members or shows_state):
+        if as_data or not (shows_members or shows_state):
             partition_lags = group_tables.partition_lags(admins.cluster, groups)
-    if as_json:
+    if as_data:
         for shown in groups:
-            say(json.dumps(group_tables.group_object(shown, partition_lags)))
+            say(*data_lines(group_tables.group_object(shown, partition_lags)))
         return
     if shows_members:
         say(*group_tables.members_table(groups))

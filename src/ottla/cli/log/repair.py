@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from ottla.cli.client_flags import json_flag
-from ottla.cli.output import say
+from ottla.cli.client_flags import output_flag
+from ottla.cli.output import data_lines, say
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
@@ -72,9 +71,9 @@ class _Diagnosis(NamedTuple):
     metavar="PATH",
     help="For a lost tree: the topics' settings, a file as for `log import --config`, or a former `ottla backup`.",
 )
-@json_flag("One JSON object for each damaged partition, and for a lost tree.")
+@output_flag("One object for each damaged partition, and for a lost tree.")
 def command(
-    data_dir: str, names: tuple[str, ...], execute: bool, dry_run: bool, settings_path: Path | None, as_json: bool
+    data_dir: str, names: tuple[str, ...], execute: bool, dry_run: bool, settings_path: Path | None, as_data: bool
 ) -> int:
     """Make damaged logs readable again, keeping every batch that is whole; rebuild a lost tree from the logs.
 
@@ -100,7 +99,7 @@ def command(
                 f"{directory.tree_path} is whole, so --settings has no use",
                 hint="change the settings of a running broker's topics with `ottla topic alter`",
             )
-        lost_ids = _rebuild_tree(directory, settings_path, execute=execute, as_json=as_json) if is_tree_lost else {}
+        lost_ids = _rebuild_tree(directory, settings_path, execute=execute, as_data=as_data) if is_tree_lost else {}
         wanted = _wanted(directory, names)
         if execute:
             for partition in wanted:
@@ -109,24 +108,24 @@ def command(
         damaged = [found for found in _diagnoses(directory, wanted, lost_ids) if found.is_damaged]
         for found in damaged:
             backup = _repair(directory, found) if execute else None
-            say(*([_json(found, backup)] if as_json else _text(found, backup, is_repaired=execute)))
+            say(*(data_lines(_object(found, backup)) if as_data else _text(found, backup, is_repaired=execute)))
         gone = [] if names else _gone(directory)
     say(_summary(len(wanted), len(damaged), is_tree_lost=is_tree_lost, execute=execute), *gone, err=True)
     return DAMAGED if gone or ((damaged or is_tree_lost) and not execute) else 0
 
 
 def _rebuild_tree(
-    directory: StoppedDirectory, settings_path: Path | None, *, execute: bool, as_json: bool
+    directory: StoppedDirectory, settings_path: Path | None, *, execute: bool, as_data: bool
 ) -> dict[str, UUID]:
     """Show the tree that the logs imply, and write it with `execute`; returns the topics' ids."""
-    from ottla.cli.log.tree_rebuild import execute_rebuild, plan_rebuild, rebuild_json, rebuild_text
+    from ottla.cli.log.tree_rebuild import execute_rebuild, plan_rebuild, rebuild_object, rebuild_text
 
     plan = plan_rebuild(directory, settings_path)
     aside = None
     if execute:
         aside = execute_rebuild(directory, plan)
         directory.read_tree()
-    say(*([rebuild_json(plan, aside)] if as_json else rebuild_text(plan, aside, is_done=execute)))
+    say(*(data_lines(rebuild_object(plan, aside)) if as_data else rebuild_text(plan, aside, is_done=execute)))
     return plan.topic_ids()
 
 
@@ -320,14 +319,14 @@ def _loss_line(loss: Loss) -> str:
     return f"offsets {loss.first_offset} to {loss.end_offset - 1}: {where}: {loss.reason}"
 
 
-def _json(found: _Diagnosis, backup: str | None) -> str:
+def _object(found: _Diagnosis, backup: str | None) -> dict[str, object]:
     from ottla.maintenance.repair import report
 
     shown = {"partition": str(found.partition), **report(found.plan)}
     shown["metadata_rewritten"] = found.rewrites_topic_id
     shown["flushed_end_lost"] = found.is_end_lost
     shown["backup"] = backup
-    return json.dumps(shown)
+    return shown
 
 
 def _summary(read_count: int, damaged_count: int, *, is_tree_lost: bool, execute: bool) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -202,7 +201,7 @@ def _remarks(plan: TreeRebuild) -> list[str]:
     return lines
 
 
-def rebuild_json(plan: TreeRebuild, aside: str | None) -> str:
+def rebuild_object(plan: TreeRebuild, aside: str | None) -> dict[str, object]:
     topics = [
         {
             "topic": topic.name,
@@ -217,4 +216,4 @@ def rebuild_json(plan: TreeRebuild, aside: str | None) -> str:
         for topic, found in zip(plan.topics, plan.found, strict=True)
     ]
     shown = {"tree": TREE_FILE, "problem": plan.problem, "topics": topics, "nameless_topics": plan.nameless_count}
-    return json.dumps({**shown, "backup": aside})
+    return {**shown, "backup": aside}

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Collection, Iterator, Sequence
 
 import click
 
-from ottla.cli.client_flags import json_flag
+from ottla.cli.client_flags import output_flag
 from ottla.cli.log import import_verb as log_import
 from ottla.cli.log import repair as log_repair
 from ottla.cli.log.lines import batch_line, batch_object, finding_line, record_line, record_object
-from ottla.cli.output import say
+from ottla.cli.output import data_lines, say
 from ottla.maintenance.inspect import (
     DumpedBatch,
     Finding,
@@ -52,8 +51,8 @@ command.add_command(log_import.command)
 @command.command()
 @_PATHS
 @click.option("--records", "shows_records", is_flag=True, help="Also decode each batch and show its records.")
-@json_flag("One JSON object for each batch (and record).")
-def dump(paths: tuple[str, ...], shows_records: bool, as_json: bool) -> int:
+@output_flag("One object for each batch (and record).")
+def dump(paths: tuple[str, ...], shows_records: bool, as_data: bool) -> int:
     """Show the batches of segments: offsets, times, sizes, codecs, producers.
 
     PATH is a segment's .log file, or a partition's directory for all of its segments.
@@ -61,16 +60,16 @@ def dump(paths: tuple[str, ...], shows_records: bool, as_json: bool) -> int:
     disk = PosixDisk()
     damages_count = 0
     for segment_path in (segment for path in paths for segment in _segments(path)):
-        if not as_json:
+        if not as_data:
             say(f"# {segment_path}")
         for item in dump_segment(disk, segment_path):
             if isinstance(item, Finding):
                 damages_count += 1
                 say(finding_line(item), err=True)
                 continue
-            say(json.dumps(batch_object(item)) if as_json else batch_line(item))
+            say(*(data_lines(batch_object(item)) if as_data else [batch_line(item)]))
             if shows_records:
-                damages_count += _dump_records(disk, item, as_json)
+                damages_count += _dump_records(disk, item, as_data)
     return FOUND_DAMAGE if damages_count else 0
 
 
@@ -146,7 +145,7 @@ def _gone(disk: PosixDisk, data_dir: str) -> Iterator[Finding]:
             yield Finding(Severity.DAMAGE, f"{data_dir}/{gone.topic_partition}", -1, -1, gone.problem)
 
 
-def _dump_records(disk: PosixDisk, batch: DumpedBatch, as_json: bool) -> int:
+def _dump_records(disk: PosixDisk, batch: DumpedBatch, as_data: bool) -> int:
     """Show a batch's records; returns 1 when it cannot be decoded."""
     file = disk.open(batch.path, read_only=True)
     try:
@@ -160,7 +159,7 @@ def _dump_records(disk: PosixDisk, batch: DumpedBatch, as_json: bool) -> int:
         say(finding_line(damage), err=True)
         return 1
     for record in records:
-        say(json.dumps(record_object(record)) if as_json else "  " + record_line(record))
+        say(*(data_lines(record_object(record)) if as_data else ["  " + record_line(record)]))
     return 0
 
 

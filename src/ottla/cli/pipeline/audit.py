@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,13 +16,13 @@ from ottla.cli.client_flags import (
     bootstrap_flag,
     duration_ms,
     flags,
-    json_flag,
     moment_ms,
     open_cluster,
+    output_flag,
     source_options,
 )
 from ottla.cli.exit_status import FAILED
-from ottla.cli.output import say, table
+from ottla.cli.output import data_lines, say, table
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, every_flag, master_flag
 from ottla.model.counted import counted
@@ -93,7 +92,7 @@ def rules_of(
 @rules_flags
 @click.option("--since", metavar="TIME", help="Only windows from this time on: 2026-03-01T12:00, UTC.")
 @audit_topic_flag
-@json_flag()
+@output_flag()
 def status(
     topics: tuple[str, ...],
     bootstrap: str,
@@ -105,7 +104,7 @@ def status(
     trust_silence: bool,
     since: str | None,
     audit_topic: str,
-    as_json: bool,
+    as_data: bool,
 ) -> int:
     """Show what each tier has counted, and until when topics are complete.
 
@@ -134,7 +133,7 @@ def status(
         for line in compare(counts, rules.window_ms, seen_since_ms=now_ms - COMPARED_MS, gone_ids=gone_ids)
         if since_ms is None or line.window.end_ms > since_ms
     ]
-    say(*(_objects(lines, states) if as_json else _texts(lines, states)))
+    say(*(_objects(lines, states) if as_data else _texts(lines, states)))
     for text in lost.values():
         say(text, err=True)
     is_short = any(line.window.end_ms > (since_ms or line.window.start_ms) for each in states for line in each.short)
@@ -165,7 +164,7 @@ def _objects(lines: Sequence[TierLine], states: Sequence[Completeness]) -> list[
         }
         for state in states
     ]
-    return [json.dumps(each) for each in found]
+    return [line for each in found for line in data_lines(each)]
 
 
 def _texts(lines: Sequence[TierLine], states: Sequence[Completeness]) -> list[str]:
@@ -208,7 +207,7 @@ def _silent(state: Completeness) -> str:
 @rules_flags
 @click.option("--timeout", metavar=DURATION, help="Fail after this: 90m, PT2H.  [default: wait for ever]")
 @audit_topic_flag
-@json_flag()
+@output_flag()
 def wait(
     topic: str,
     until: str,
@@ -222,7 +221,7 @@ def wait(
     trust_silence: bool,
     timeout: str | None,
     audit_topic: str,
-    as_json: bool,
+    as_data: bool,
 ) -> None:
     """Wait until a topic is complete; for batch jobs.
 
@@ -252,7 +251,7 @@ def wait(
         )
     found = {"topic": topic, "tier": tier, "complete_until_ms": status.until_ms, "silent_counters": len(status.silent)}
     text = str(status) if from_ms is None else f"{topic} at {tier} is complete from {since} until {until}"
-    say(json.dumps(found) if as_json else text)
+    say(*(data_lines(found) if as_data else [text]))
 
 
 @click.command(name="lost-offsets")
@@ -268,8 +267,8 @@ def wait(
     metavar="TOPIC",
     help="Where readers write them.  (--ledger-topic is its former name.)",
 )
-@json_flag()
-def lost_offsets(topics: tuple[str, ...], bootstrap: str, topic: str, as_json: bool) -> None:
+@output_flag()
+def lost_offsets(topics: tuple[str, ...], bootstrap: str, topic: str, as_data: bool) -> None:
     """Show the ranges that readers could not read, and why.
 
     A reader with `onDataLoss=record` writes them before it continues.
@@ -280,10 +279,10 @@ def lost_offsets(topics: tuple[str, ...], bootstrap: str, topic: str, as_json: b
 
     with open_cluster(bootstrap, "ottla-audit-lost-offsets") as cluster:
         entries = [each for each in read_lost_offsets(cluster, topic) if not topics or each.lost.topic in topics]
-    if as_json:
+    if as_data:
         for entry in entries:
             fields = asdict(entry.lost) | {"topic_id": uuid_to_text(entry.lost.topic_id)}
-            say(json.dumps(fields | {"reader": entry.reader, "seen_ms": entry.seen_ms}))
+            say(*data_lines(fields | {"reader": entry.reader, "seen_ms": entry.seen_ms}))
     elif entries:
         head = ("TOPIC", "PARTITION", "FIRST", "END", "OFFSETS", "SEEN", "READER", "REASON")
         rows = [
@@ -318,7 +317,7 @@ def lost_offsets(topics: tuple[str, ...], bootstrap: str, topic: str, as_json: b
 )
 @every_flag("Again and again, until Ctrl-C: 30s, 5m.  [default: once]")
 @master_flag
-@json_flag()
+@output_flag()
 def run(
     bootstrap: str,
     target: str | None,
@@ -329,7 +328,7 @@ def run(
     results_topic: str,
     every: str | None,
     master: str | None,
-    as_json: bool,
+    as_data: bool,
 ) -> int:
     """Compare all tiers on Spark, into a table and a topic.
 
@@ -376,7 +375,7 @@ def run(
                     raise
                 progress.say(f"not compared, tried again in {every}: {error}")
             else:
-                say(_run_object(found) if as_json else _run_line(found))
+                say(*(data_lines(_run_object(found)) if as_data else [_run_line(found)]))
                 for topic, why in sorted(found.left_out.items()):
                     progress.say(f"{topic} is left out: {why}")
                 if every_ms is None:
@@ -384,16 +383,14 @@ def run(
             time.sleep(every_ms / 1000)
 
 
-def _run_object(found: AuditRun) -> str:
-    return json.dumps(
-        {
-            "lines": len(found.lines),
-            "changed": len(found.changed),
-            "missing_records": sum(line.missing_records for line in found.lines),
-            "surplus_records": sum(line.surplus_records for line in found.lines),
-            "late_records": sum(line.late_records for line in found.lines),
-        }
-    )
+def _run_object(found: AuditRun) -> dict[str, object]:
+    return {
+        "lines": len(found.lines),
+        "changed": len(found.changed),
+        "missing_records": sum(line.missing_records for line in found.lines),
+        "surplus_records": sum(line.surplus_records for line in found.lines),
+        "late_records": sum(line.late_records for line in found.lines),
+    }
 
 
 def _run_line(found: AuditRun) -> str:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, json_flag, moment_ms, open_cluster
+from ottla.cli.client_flags import bootstrap_flag, moment_ms, open_cluster, output_flag
 from ottla.cli.exit_status import FAILED
-from ottla.cli.output import say, table
+from ottla.cli.output import data_lines, say, table
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import config_flag
 from ottla.model.counted import counted
@@ -56,7 +56,7 @@ _until_flag = click.option("--until", metavar="TIME", help="Only those set aside
 @_since_flag
 @_until_flag
 @click.option("--limit", type=click.IntRange(min=1), default=_SHOWN_MAX, show_default=True, help="Show so many.")
-@json_flag()
+@output_flag()
 def list_letters(
     topic: str,
     letters_topic: str | None,
@@ -65,7 +65,7 @@ def list_letters(
     since: str | None,
     until: str | None,
     limit: int,
-    as_json: bool,
+    as_data: bool,
 ) -> None:
     """Show where each comes from, what was wrong, and whether it was put back."""
     from ottla.dead_letters.topics import letters_of
@@ -76,9 +76,9 @@ def list_letters(
         is_back = _returned(cluster)
         found = list(islice(filter(selects, letters_of(cluster, name)), limit + 1))
     shown = found[:limit]
-    if as_json:
+    if as_data:
         for stored in shown:
-            say(json.dumps({**_facts(stored), "put_back": is_back(stored)}))
+            say(*data_lines({**_facts(stored), "put_back": is_back(stored)}))
     else:
         rows = [_row(stored, is_back(stored)) for stored in shown]
         say(*table(["LETTER", "ORIGIN", "SET-ASIDE", "BACK", "STAGE", "ERROR"], rows))
@@ -92,8 +92,8 @@ def list_letters(
 @click.argument("letter", metavar="PARTITION:OFFSET")
 @_letters_flag
 @bootstrap_flag
-@json_flag()
-def show(topic: str, letter: str, letters_topic: str | None, bootstrap: str, as_json: bool) -> int:
+@output_flag()
+def show(topic: str, letter: str, letters_topic: str | None, bootstrap: str, as_data: bool) -> int:
     """Show all of one: its origin, its error, and the record as it was read."""
     from ottla.cli.log.lines import record_object
     from ottla.dead_letters.topics import StoredLetter, letter_or_none, message_at
@@ -115,8 +115,8 @@ def show(topic: str, letter: str, letters_topic: str | None, bootstrap: str, as_
         record = record_object(Record(offset, message.timestamp_ms, message.key, message.value, headers))
         facts = {**_facts(stored), "put_back": _returned(cluster)(stored)}
     facts |= {name: value for name, value in record.items() if name not in {"offset", "timestamp_ms"}}
-    if as_json:
-        say(json.dumps(facts))
+    if as_data:
+        say(*data_lines(facts))
         return 0
     for field, value in facts.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -140,7 +140,7 @@ def show(topic: str, letter: str, letters_topic: str | None, bootstrap: str, as_
     help="Put records back in transactions: exact for readers of committed records, see the guide.",
 )
 @click.option("--dry-run", is_flag=True, help="Only count.")
-@json_flag()
+@output_flag()
 def replay(
     topic: str,
     letters_topic: str | None,
@@ -152,7 +152,7 @@ def replay(
     to: str | None,
     transactional: bool,
     dry_run: bool,
-    as_json: bool,
+    as_data: bool,
 ) -> int:
     """Put records back where they come from, each once, also after kills of earlier runs.
 
@@ -178,8 +178,8 @@ def replay(
             note=lambda text: say(f"note: {text}", err=True),
         )
         outcome = run.run(is_dry=dry_run)
-    if as_json:
-        say(json.dumps({**asdict(outcome), "dry_run": dry_run}))
+    if as_data:
+        say(*data_lines({**asdict(outcome), "dry_run": dry_run}))
     else:
         say(_line(outcome, dry_run))
     for reason, count in outcome.refused.items():
@@ -196,9 +196,9 @@ def replay(
     "--key", "keys", multiple=True, required=True, metavar="KEY", help="Of the records, in UTF-8; may be repeated."
 )
 @click.option("--dry-run", is_flag=True, help="Only show them.")
-@json_flag()
+@output_flag()
 def erase(
-    topic: str, letters_topic: str | None, bootstrap: str, keys: tuple[str, ...], dry_run: bool, as_json: bool
+    topic: str, letters_topic: str | None, bootstrap: str, keys: tuple[str, ...], dry_run: bool, as_data: bool
 ) -> int:
     """Erase the dead letters of a key: the others are written again, and the topic's log is deleted before them.
 
@@ -207,9 +207,9 @@ def erase(
     """
     with open_cluster(bootstrap, CLIENT_ID) as cluster:
         found = erased_letters(cluster, topic, letters_topic, [key.encode() for key in keys], dry_run)
-    if as_json:
-        say(json.dumps(erased_facts(found)))
-    return say_erased(found, dry_run, as_json)
+    if as_data:
+        say(*data_lines(erased_facts(found)))
+    return say_erased(found, dry_run, as_data)
 
 
 def erased_letters(
@@ -234,9 +234,9 @@ def erased_facts(found: ErasedLetters) -> dict[str, object]:
     }
 
 
-def say_erased(found: ErasedLetters, is_dry: bool, as_json: bool) -> int:
+def say_erased(found: ErasedLetters, is_dry: bool, as_data: bool) -> int:
     """The exit status: of an erasure that left letters, that it failed."""
-    if not as_json:
+    if not as_data:
         places = f": {', '.join(map(str, found.erased))}" if is_dry and found.erased else ""
         say(f"{'would erase' if is_dry else 'erased'} {counted(len(found.erased), 'dead letter')}{places}")
         if found.erased and not is_dry:

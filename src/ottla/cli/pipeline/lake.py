@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, json_flag, open_cluster
-from ottla.cli.output import say
+from ottla.cli.client_flags import bootstrap_flag, open_cluster, output_flag
+from ottla.cli.output import data_lines, say
 from ottla.cli.pipeline.dead_letter import CLIENT_ID, erased_facts, erased_letters, say_erased
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.load import lake_target, target_flags
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     help="Also from the dead letters of this topic, by the record's key (--key key=VALUE); may be repeated.",
 )
 @bootstrap_flag
-@json_flag()
+@output_flag()
 def erase(
     target: str | None,
     storage: tuple[str, ...],
@@ -46,7 +45,7 @@ def erase(
     keys: tuple[str, ...],
     letters_of: tuple[str, ...],
     bootstrap: str,
-    as_json: bool,
+    as_data: bool,
 ) -> int:
     """Erase the rows of a key from a lake table: of loads, of upserts, or of dead letters.
 
@@ -65,14 +64,15 @@ def erase(
         with open_cluster(bootstrap, CLIENT_ID) as cluster:
             letters = {topic: erased_letters(cluster, topic, None, record_keys) for topic in letters_of}
     facts = {"rows": done.rows_count, "files": done.files_count, "table_version": done.version}
-    if as_json:
-        say(json.dumps({**facts, **{f"dead_letters_of_{name}": erased_facts(each) for name, each in letters.items()}}))
+    if as_data:
+        of_letters = {f"dead_letters_of_{name}": erased_facts(each) for name, each in letters.items()}
+        say(*data_lines({**facts, **of_letters}))
     elif done.version is None:
         say("no such rows")
     else:
         say(f"erased {counted(done.rows_count, 'row')} from {counted(done.files_count, 'file')}")
         say("hint: readers of earlier versions have them until `ottla load vacuum` removes those files", err=True)
-    return max((say_erased(each, is_dry=False, as_json=as_json) for each in letters.values()), default=0)
+    return max((say_erased(each, is_dry=False, as_data=as_data) for each in letters.values()), default=0)
 
 
 def _record_keys(keys: Iterable[str]) -> list[bytes]:

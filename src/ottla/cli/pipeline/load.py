@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,12 +14,12 @@ from ottla.cli.client_flags import (
     bootstrap_flag,
     duration_ms,
     flags,
-    json_flag,
     moment_ms,
+    output_flag,
     source_options,
 )
 from ottla.cli.exit_status import INTERRUPTED
-from ottla.cli.output import say
+from ottla.cli.output import data_lines, say
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, every_flag, master_flag, spark_flag
 from ottla.model.counted import counted
@@ -291,8 +290,8 @@ def _debezium(text: str, keys: tuple[str, ...], sequence_by: str | None) -> obje
 @_options
 @spark_flag
 @master_flag
-@json_flag()
-def run(every: str | None, as_json: bool, **flags: Unpack[RunFlags]) -> int:
+@output_flag()
+def run(every: str | None, as_data: bool, **flags: Unpack[RunFlags]) -> int:
     """Append the records that the table does not have yet; with --every, until Ctrl-C.
 
     With --upsert the table has one row for each key, as the key's last record left it.
@@ -308,7 +307,7 @@ def run(every: str | None, as_json: bool, **flags: Unpack[RunFlags]) -> int:
         progress.show(f"loading {', '.join(flags['topics'])}")
         with StopRequest() as stop:
             outcome = _run(loader, every_ms, progress, stop)
-    say(json.dumps(_facts(outcome)) if as_json else _line(outcome))
+    say(*(data_lines(_facts(outcome)) if as_data else [_line(outcome)]))
     # A load without --every must load all that was there; its caller must see that it did not.
     return INTERRUPTED if every_ms is None and outcome.left_count else 0
 
@@ -496,8 +495,8 @@ def _line(outcome: LakeLoad) -> str:
 @_options
 @spark_flag
 @master_flag
-@json_flag()
-def backfill(begin: str, end: str, as_json: bool, **flags: Unpack[_LoaderFlags]) -> None:
+@output_flag()
+def backfill(begin: str, end: str, as_data: bool, **flags: Unpack[_LoaderFlags]) -> None:
     """Rewrite whole hours or days of the table from the log; loads may run meanwhile."""
     from_ms, to_ms = moment_ms(begin, "--from"), moment_ms(end, "--to")
     start_loader = _prepared("ottla load backfill", flags, _loader_of(flags))
@@ -507,8 +506,8 @@ def backfill(begin: str, end: str, as_json: bool, **flags: Unpack[_LoaderFlags])
         progress.show(f"reading {', '.join(flags['topics'])} again")
         outcome = loader.backfill(from_ms, to_ms)
     facts = {"rows": outcome.rows_count, "files": outcome.files_count, "table_version": outcome.table_version}
-    if as_json:
-        say(json.dumps(facts))
+    if as_data:
+        say(*data_lines(facts))
     elif outcome.table_version is None:
         say("nothing to rewrite: the table has no rows there that the log still has")
     else:
@@ -519,14 +518,14 @@ def backfill(begin: str, end: str, as_json: bool, **flags: Unpack[_LoaderFlags])
 @config_flag("load", "compact")
 @target_flags
 @click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
-@json_flag()
+@output_flag()
 def compact(
     target: str | None,
     storage: tuple[str, ...],
     table: str | None,
     catalog: tuple[str, ...],
     target_file_bytes: int,
-    as_json: bool,
+    as_data: bool,
 ) -> None:
     """Rewrite small files as larger ones; loads may run meanwhile."""
     place = lake_target(target, storage, table, catalog)
@@ -539,8 +538,8 @@ def compact(
         progress.show("looking for small files")
         done = compaction.compact(place, target_file_bytes=target_file_bytes, on_progress=show)
     facts = {"files_before": done.files_before, "files_after": done.files_after, "rows": done.rows_count}
-    if as_json:
-        say(json.dumps({**facts, "table_version": done.version}))
+    if as_data:
+        say(*data_lines({**facts, "table_version": done.version}))
     elif done.version is None:
         say("nothing to compact")
     else:
@@ -558,7 +557,7 @@ def compact(
     help="Younger files may belong to a load or a reader that runs.",
 )
 @click.option("--dry-run", is_flag=True, help="Only name the files.")
-@json_flag()
+@output_flag()
 def vacuum(
     target: str | None,
     storage: tuple[str, ...],
@@ -566,15 +565,15 @@ def vacuum(
     catalog: tuple[str, ...],
     older_than_hours: float,
     dry_run: bool,
-    as_json: bool,
+    as_data: bool,
 ) -> None:
     """Remove files that no version of the table needs: of tasks that died, and those that were replaced."""
     place = lake_target(target, storage, table, catalog)
     from ottla.spark.lake import compaction
 
     found = compaction.vacuum(place, older_than_hours=older_than_hours, dry_run=dry_run)
-    if as_json:
-        say(json.dumps({"files": found, "dry_run": dry_run}))
+    if as_data:
+        say(*data_lines({"files": found, "dry_run": dry_run}))
         return
     for path in found:
         say(path)

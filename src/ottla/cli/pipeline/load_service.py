@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _TABLES: Final = "tables"
 _EVERY_DEFAULT: Final = "10s"
 # Of a process that serves several tables; the tables' own settings of these would have no effect.
-_OF_THE_PROCESS: Final = ("as_json", "master", "settings")
+_OF_THE_PROCESS: Final = ("as_data", "json", "master", "settings")
 
 
 class TableSettings(NamedTuple):
@@ -154,11 +154,13 @@ def _table(
     name: str, where: str, found: dict[str, object], every: str | None, places: dict[tuple[object, ...], str]
 ) -> TableSettings:
     try:
-        flags = dict(run.make_context(name, [], default_map=found).params)
-        every_ms = every_flag_ms(flags.pop("every") or every or _EVERY_DEFAULT)
-        for parameter in _OF_THE_PROCESS:
-            flags.pop(parameter)
-        loader = new_loader(cast(RunFlags, flags))
+        # Entered: the table's own profile and client.properties count, not those of `load serve`.
+        with run.make_context(name, [], default_map=found) as context:
+            flags = dict(context.params)
+            every_ms = every_flag_ms(flags.pop("every") or every or _EVERY_DEFAULT)
+            for parameter in _OF_THE_PROCESS:
+                flags.pop(parameter, None)
+            loader = new_loader(cast(RunFlags, flags))
     except (click.UsageError, OttlaError) as error:
         message = error.format_message() if isinstance(error, click.UsageError) else str(error)
         hint = error.hint if isinstance(error, OttlaError) else "the table's keys are the flags of `ottla load run`"

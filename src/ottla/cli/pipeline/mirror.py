@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from ottla.cli.client_flags import check_reachable, flags, given_security, json_flag
+from ottla.cli.client_flags import check_reachable, flags, given_security, output_flag
 from ottla.cli.exit_status import FAILED
-from ottla.cli.output import say, table
+from ottla.cli.output import data_lines, say, table
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import config_flag
 from ottla.model.counted import counted
@@ -124,22 +123,22 @@ _what_flags: Final = flags(
 @config_flag("mirror", "plan")
 @_cluster_flags
 @_what_flags
-@json_flag()
+@output_flag()
 def plan(
     source: str,
     target: str,
     source_config: Path | None,
     target_config: Path | None,
-    as_json: bool,
+    as_data: bool,
     **what: object,
 ) -> int:
     """Show what `run` would make and copy.  Nothing is changed."""
     clusters = _Clusters(source, target, source_config, target_config)
     found = _mirror(clusters, what, lambda line: None).plan()
-    if as_json:
+    if as_data:
         rows = [{**_topic_object(each), "problem": found.problems.get(each.topic)} for each in found.topics]
         ids = {"source_cluster_id": found.source_cluster_id, "target_cluster_id": found.target_cluster_id}
-        say(json.dumps({**ids, "topics": rows}))
+        say(*data_lines({**ids, "topics": rows}))
     else:
         head = ["TOPIC", "DECISION", "PARTITIONS", "SETTINGS", "REASON"]
         say(*table(head, [_topic_row(each, found.problems.get(each.topic)) for each in found.topics]))
@@ -171,7 +170,7 @@ def plan(
 )
 @click.option("--audit", "tells_audit", is_flag=True, help="Report the copied counts to the audit of both clusters.")
 @click.option("--audit-interval-ms", type=click.IntRange(min=1), default=60_000, show_default=True, metavar="MS")
-@json_flag()
+@output_flag()
 def run(
     source: str,
     target: str,
@@ -186,7 +185,7 @@ def run(
     is_transactional: bool,
     tells_audit: bool,
     audit_interval_ms: int,
-    as_json: bool,
+    as_data: bool,
     **what: object,
 ) -> int:
     """Copy, until Ctrl-C.  One mirror of a source works at a time; others wait to take over."""
@@ -207,8 +206,8 @@ def run(
         report = mirror.run(
             once=once, should_stop=stop.is_made, on_progress=lambda each: progress.show(_progress_line(each))
         )
-    if as_json:
-        say(json.dumps(_report_object(report)))
+    if as_data:
+        say(*data_lines(_report_object(report)))
     else:
         say(_report_line(report))
     return FAILED if report.stuck or report.refused_topics else 0
@@ -217,16 +216,16 @@ def run(
 @command.command()
 @config_flag("mirror", "status")
 @_cluster_flags
-@json_flag()
-def status(source: str, target: str, source_config: Path | None, target_config: Path | None, as_json: bool) -> None:
+@output_flag()
+def status(source: str, target: str, source_config: Path | None, target_config: Path | None, as_data: bool) -> None:
     """Show how far each partition is copied, by what the mirror stored last."""
     from ottla.mirror import MirrorOptions
 
     clusters = _Clusters(source, target, source_config, target_config)
     rows = _reachable(clusters, MirrorOptions(), lambda line: None).status()
-    if as_json:
+    if as_data:
         for each in rows:
-            say(json.dumps({**asdict(each), "counts": asdict(each.counts)}))
+            say(*data_lines({**asdict(each), "counts": asdict(each.counts)}))
         return
     head = ["TOPIC", "PARTITION", "SOURCE-END", "TARGET-END", "LAG", "RECORDS", "DUPLICATES", "LOST", "PROBLEM"]
     shown = [

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from ottla.cli.client_flags import json_flag
-from ottla.cli.output import say
+from ottla.cli.client_flags import output_flag
+from ottla.cli.output import data_lines, say
 from ottla.spark.worker_archive import FOLDER, WorkerArchive, write_archive
 
 _MIB = 1 << 20
@@ -19,14 +18,14 @@ _MIB = 1 << 20
 @click.option(
     "--package", "packages", multiple=True, metavar="NAME", help="One more installed package, with what it needs."
 )
-@json_flag()
-def command(file: Path, packages: tuple[str, ...], as_json: bool) -> None:
+@output_flag()
+def command(file: Path, packages: tuple[str, ...], as_data: bool) -> None:
     """Pack Ottla and what it needs in a worker into the zip file FILE, for `spark-submit --archives`.
 
     The versions are those that are installed here.  The workers need Spark and a Python like this one, nothing else.
     """
     archive = write_archive(file, packages)
-    say(*([json.dumps(_facts(archive))] if as_json else _lines(archive)))
+    say(*(data_lines(_facts(archive)) if as_data else _lines(archive)))
 
 
 def _facts(archive: WorkerArchive) -> dict[str, object]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.client_flags import assignments, bootstrap_flag, duration_ms, json_flag, source_options
-from ottla.cli.output import say
+from ottla.cli.client_flags import assignments, bootstrap_flag, duration_ms, output_flag, source_options
+from ottla.cli.output import data_lines, say
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, every_flag, master_flag, spark_flag
 from ottla.model.counted import counted
@@ -34,7 +33,7 @@ def command() -> None:
 @click.option("--option", "options", multiple=True, metavar=KEY_VALUE, help="For the function; may be repeated.")
 @spark_flag
 @master_flag
-@json_flag()
+@output_flag()
 def run(
     job: str,
     bootstrap: str,
@@ -44,7 +43,7 @@ def run(
     options: tuple[str, ...],
     settings: tuple[str, ...],
     master: str | None,
-    as_json: bool,
+    as_data: bool,
 ) -> None:
     """Run a stream until Ctrl-C, or with --available-now to the end of what is there.
 
@@ -80,7 +79,7 @@ def run(
             )
         finally:
             spark.stop()
-    say(json.dumps(asdict(totals)) if as_json else _line(totals))
+    say(*(data_lines(asdict(totals)) if as_data else [_line(totals)]))
 
 
 def _line(totals: JobTotals) -> str:

@@ -42,13 +42,13 @@ from ottla.client.groups.group_types import CommittedOffset, GroupDescription, L
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
+from ottla.client.wire.destination.arguments import destination_and_security
 from ottla.client.wire.errors import BrokerRefused, error_code_of
 from ottla.client.wire.leader_calls import call_leaders
 from ottla.client.wire.metadata import ClusterInfo, TopicInfo
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.other_clients import refuse_mapping
 from ottla.client.wire.retrying import Deadline
-from ottla.client.wire.security.security_argument import given_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import ConfigError
@@ -134,7 +134,8 @@ class Admin:
             admin.create_topic("page-views", partitions_count=12, configs={"retention.ms": "86400000"})
             print(admin.group_lag("mailer"))
 
-    `cluster`: the brokers' address, or a `Cluster` of the caller, which is not closed here.  `security`: TLS and SASL,
+    `cluster`: the brokers' address, None for the one that is chosen as for `ottla.Producer`, or a `Cluster` of the
+    caller, which is not closed here.  `security`: TLS and SASL,
     a mapping of librdkafka's or Kafka's names or a `ClientSecurity`.  Not for several threads at once.
 
     Calls for several topics, partitions or rules return the result or the error of each; the others raise BrokerRefused
@@ -144,7 +145,7 @@ class Admin:
 
     def __init__(
         self,
-        cluster: Cluster | str | Sequence[str] = "localhost:9092",
+        cluster: Cluster | str | Sequence[str] | None = None,
         *,
         client_id: str | None = None,
         security: ClientSecurity | Mapping[str, object] | None = None,
@@ -157,8 +158,8 @@ class Admin:
                 raise ConfigError("the cluster has its settings already", hint="give its address, or leave them out")
             self._cluster = cluster
         else:
-            options = ClientOptions(client_id=client_id or DEFAULT_CLIENT_ID, security=given_security(security))
-            self._cluster = Cluster(cluster, options)
+            destination, checked = destination_and_security(cluster, security)
+            self._cluster = Cluster(destination, ClientOptions(client_id or DEFAULT_CLIENT_ID, security=checked))
 
     def __enter__(self) -> Admin:
         return self

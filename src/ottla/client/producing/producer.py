@@ -42,8 +42,9 @@ class Producer(ProducerApi[KeyT, ValueT]):
         producer.send("page-views", b"/jobs", key=b"ada")
         producer.send("page-views", [b"/jobs", b"/in/bob"])          # a set of messages
 
-    `bootstrap`: "host:port,host:port" or a sequence of such.  Settings (times in ms; Kafka's names and meanings, where
-    Kafka has them):
+    `bootstrap`: "host:port,host:port" or a sequence of such; None: that of OTTLA_BOOTSTRAP_SERVERS, of a profile or of
+    this directory, else localhost:9092 (`ottla.client.wire.destination.destination` has the rule), with the security
+    settings of that place.  Settings (times in ms; Kafka's names and meanings, where Kafka has them):
 
     acks                   "all" in-sync replicas, 1 the leader, 0 no answer
     enable_idempotence     None: with acks "all"; every message is stored once and in order, retries included

@@ -13,6 +13,7 @@ from ottla.client.producing.delivery import Acknowledged
 from ottla.client.producing.producer_core import ProducerCore
 from ottla.client.producing.serializing import MessageSerializer
 from ottla.client.producing.settings import KeyT, ProducerArguments, ValueT, producer_settings
+from ottla.client.wire.destination.arguments import destination_and_security
 from ottla.client.wire.other_clients import check_names, refuse_mapping
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.runtime.clock import SystemClock
@@ -22,26 +23,27 @@ class ProducerApi(Generic[KeyT, ValueT]):
     """`bootstrap`: "host:port,host:port" or a sequence of such.  Settings: see `ottla.Producer`."""
 
     def __init__(
-        self, bootstrap: str | Sequence[str] = "localhost:9092", **settings: Unpack[ProducerArguments[KeyT, ValueT]]
+        self, bootstrap: str | Sequence[str] | None = None, **settings: Unpack[ProducerArguments[KeyT, ValueT]]
     ) -> None:
         name = type(self).__name__
         if isinstance(bootstrap, Mapping):
             refuse_mapping(name, bootstrap, ProducerArguments.__annotations__)
         check_names(name, settings, ProducerArguments.__annotations__)
+        destination, settings["security"] = destination_and_security(bootstrap, settings.get("security"))
         checked = producer_settings(settings)
         chance = random.Random()
         self._serializer = MessageSerializer(checked, SystemClock().now_ms, chance.choice)
         # What the short way of `send` is for.
         self._is_plain = checked.is_plain
-        self._core = ProducerCore(bootstrap, checked, chance.choice)
-        self._bootstrap = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
+        self._core = ProducerCore(destination, checked, chance.choice)
+        self._bootstrap = destination.bootstrap
         # What the short way looks at, each message.
         self._monitor = self._core.monitor
         self._keyless = self._core.accumulator.keyless
 
     @property
     def bootstrap(self) -> str:
-        """The addresses that it was given: "host:port,host:port"."""
+        """The addresses that it was given, or that were chosen for it: "host:port,host:port"."""
         return self._bootstrap
 
     @property

@@ -28,6 +28,7 @@ from ottla.client.producing.settings import (
 )
 from ottla.client.producing.transaction_machine import Pending, TransactionMachine
 from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.destination.destination import Destination
 from ottla.client.wire.errors import CallTimedOut
 from ottla.client.wire.waiting import Waiting
 from ottla.client.wire.wake_up import WakeUp, WokenWaits
@@ -45,9 +46,8 @@ _WARN_AGAIN_MS: Final = 60_000
 log = logging.getLogger(__name__)
 
 
-def _warn(bootstrap: str | Sequence[str], line: str) -> None:
+def _warn(addresses: str, line: str) -> None:
     """As text, not as an event: programs without a logging configuration show the message alone."""
-    addresses = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
     log.warning("producer of %s: %s", safe_line(addresses), line)
 
 
@@ -55,7 +55,7 @@ class ProducerCore:
     """The monitor, the accumulator and the thread of one producer, which runs until `finish` and the last outcome."""
 
     def __init__(
-        self, bootstrap: str | Sequence[str], settings: ProducerSettings, choose: Callable[[Sequence[int]], int]
+        self, destination: Destination, settings: ProducerSettings, choose: Callable[[Sequence[int]], int]
     ) -> None:
         self.settings = settings
         self.monitor = ProducerMonitor()
@@ -63,9 +63,9 @@ class ProducerCore:
         waits = WokenWaits(self._wake_up)
         clock = SystemClock()
         try:
-            waiting = Waiting(partial(_warn, bootstrap), clock, again_after_ms=_WARN_AGAIN_MS)
+            waiting = Waiting(partial(_warn, destination.bootstrap), clock, again_after_ms=_WARN_AGAIN_MS)
             cluster = Cluster(
-                bootstrap,
+                destination,
                 settings.client_options(),
                 dial=waiting.dial,
                 clock=clock,

@@ -25,7 +25,7 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
 
     Consumers of one group share the partitions; each group gets everything.  With `bootstrap` the brokers coordinate
     the group, Ottla's or Apache Kafka's; with `zookeeper` ("localhost:2181/ottla") the consumers do so alone, and find
-    the brokers there.  Exactly one of both is given.
+    the brokers there.  Without both the brokers are chosen as for `ottla.Producer`.
 
     At least once: an offset is committed when its message was handed out and the next one was asked for.
 

@@ -24,7 +24,8 @@ from ottla.client.streams.fetch_loop import FetchLoop
 from ottla.client.streams.message_run import Deserializers, message_runs
 from ottla.client.streams.settings import ConnectorArguments, KeyT, StreamSettings, ValueT, stream_settings
 from ottla.client.streams.stream_buffer import Prefetched, StreamBuffer
-from ottla.client.wire.address import parse_bootstrap
+from ottla.client.wire.destination.arguments import destination_and_security
+from ottla.client.wire.destination.destination import Bootstrap, Destination
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.other_clients import check_names, refuse_mapping
 from ottla.client.wire.wake_up import WakeUp
@@ -77,7 +78,7 @@ class ConnectorCore:
     def __init__(
         self,
         membership: Membership,
-        brokers: Callable[[], str | Sequence[str]],
+        brokers: Callable[[], Bootstrap],
         settings: StreamSettings,
         clock: Clock | None = None,
     ) -> None:
@@ -260,14 +261,9 @@ class ConnectorHold:
 
 
 def core_of(
-    bootstrap: str | Sequence[str] | None, zookeeper: str | None, group: str, settings: StreamSettings
+    destination: Destination | None, zookeeper: str | None, group: str, settings: StreamSettings
 ) -> ConnectorCore:
-    """Raises ConfigError unless exactly one of `bootstrap` and `zookeeper` is given."""
-    if (bootstrap is None) == (zookeeper is None):
-        raise ConfigError(
-            "a connector needs either brokers or a ZooKeeper",
-            hint='bootstrap="localhost:9092", or zookeeper="localhost:2181/ottla"',
-        )
+    """Exactly one of `destination` and `zookeeper` is given.  Raises ConfigError."""
     if not isinstance(group, str) or not group:
         raise ConfigError(f"{group!r} is not a group", hint="its name is a text")
     if zookeeper is not None:
@@ -299,12 +295,11 @@ def core_of(
             ),
             settings,
         )
-    assert bootstrap is not None
+    assert destination is not None
     if settings.of_zookeeper:
         raise ConfigError(
             "zookeeper_digest or zookeeper_security was given, but no ZooKeeper", hint="it goes with zookeeper=..."
         )
-    brokers = parse_bootstrap(bootstrap)
     of_group = KafkaGroupOptions(protocol=settings.group_protocol)
     if settings.session_timeout_ms is not None:
         of_group = replace(
@@ -313,8 +308,8 @@ def core_of(
             heartbeat_interval_ms=max(1, min(of_group.heartbeat_interval_ms, settings.session_timeout_ms // 3)),
         )
     client = ClientOptions(client_id=settings.client_id, security=settings.security)
-    membership = kafka_group_membership(bootstrap, group, of_group, client)
-    return ConnectorCore(membership, lambda: [str(broker) for broker in brokers], settings)
+    membership = kafka_group_membership(destination, group, of_group, client)
+    return ConnectorCore(membership, lambda: destination, settings)
 
 
 class ConnectorApi(Generic[KeyT, ValueT]):
@@ -333,7 +328,15 @@ class ConnectorApi(Generic[KeyT, ValueT]):
         if isinstance(bootstrap, Mapping):
             refuse_mapping(name, bootstrap, known)
         check_names(name, settings, known)
-        self._core: ConnectorCore = core_of(bootstrap, zookeeper, group, stream_settings(settings))
+        destination: Destination | None = None
+        if zookeeper is None:
+            destination, settings["security"] = destination_and_security(bootstrap, settings.get("security"))
+        elif bootstrap is not None:
+            raise ConfigError(
+                "a connector takes either brokers or a ZooKeeper",
+                hint='bootstrap="localhost:9092", or zookeeper="localhost:2181/ottla"',
+            )
+        self._core: ConnectorCore = core_of(destination, zookeeper, group, stream_settings(settings))
         self._name = f"{name} of group {group!r}"
         self._hold = ConnectorHold(self._core, self._name)
 

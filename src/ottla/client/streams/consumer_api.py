@@ -23,7 +23,8 @@ from ottla.client.streams.reading import CommitOutcome
 from ottla.client.streams.rebalance_changes import Changes
 from ottla.client.streams.seek_target import Place, Target, target_of
 from ottla.client.streams.settings import KeyT, ValueT
-from ottla.client.wire.address import parse_bootstrap
+from ottla.client.wire.destination.arguments import destination_and_security
+from ottla.client.wire.destination.destination import Destination
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.other_clients import refuse_mapping
 from ottla.model.errors import ConfigError
@@ -67,23 +68,22 @@ class ConsumerSession:
     def __init__(
         self,
         consumer: object,
-        bootstrap: str | Sequence[str],
+        destination: Destination,
         settings: ConsumerSettings,
         subscription: Subscription,
         callbacks: Callbacks,
     ) -> None:
-        brokers = [str(broker) for broker in parse_bootstrap(bootstrap)]
         streams = settings.streams
         self._membership: ChangingMembership
         if settings.group is None:
             self._membership = NoGroup()
         else:
             client = ClientOptions(client_id=streams.client_id, security=streams.security)
-            self._membership = kafka_group_membership(bootstrap, settings.group, settings.of_group, client)
+            self._membership = kafka_group_membership(destination, settings.group, settings.of_group, client)
         self._consumer = weakref.ref(consumer)
         self.subscription = subscription
         self.callbacks = callbacks
-        self.core = ConnectorCore(self._membership, lambda: brokers, streams)
+        self.core = ConnectorCore(self._membership, lambda: destination, streams)
         self.buffer = self.core.open_one(subscription, notifies=callbacks.is_any)
         self.engine = self.core.opened()
         self.hold = ConnectorHold(self.core, repr(consumer))
@@ -150,7 +150,7 @@ class ConsumerApi(ABC, Generic[KeyT, ValueT]):
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str] = "localhost:9092",
+        bootstrap: str | Sequence[str] | None = None,
         *,
         group: str | None = None,
         **settings: Unpack[ConsumerArguments[KeyT, ValueT]],
@@ -158,14 +158,14 @@ class ConsumerApi(ABC, Generic[KeyT, ValueT]):
         name = type(self).__name__
         if isinstance(bootstrap, Mapping):
             refuse_mapping(name, bootstrap, {"group", *ConsumerArguments.__annotations__})
+        self._destination, settings["security"] = destination_and_security(bootstrap, settings.get("security"))
         self._settings = consumer_settings(name, group, settings)
-        parse_bootstrap(bootstrap)
-        self._bootstrap = bootstrap
+        self._destination.addresses()
         self._session: ConsumerSession | None = None
         self._is_closed = False
         streams = self._settings.streams
         options = ClientOptions(client_id=streams.client_id, security=streams.security)
-        self._queries = LogQueries(bootstrap, options, streams.isolation_level, group)
+        self._queries = LogQueries(self._destination, options, streams.isolation_level, group)
 
     def __repr__(self) -> str:
         group = self._settings.group
@@ -229,7 +229,7 @@ class ConsumerApi(ABC, Generic[KeyT, ValueT]):
         if self._session is not None:
             self._session.change(subscription, callbacks)
             return self._session
-        self._session = ConsumerSession(self, self._bootstrap, self._settings, subscription, callbacks)
+        self._session = ConsumerSession(self, self._destination, self._settings, subscription, callbacks)
         self._on_session(self._session)
         return self._session
 

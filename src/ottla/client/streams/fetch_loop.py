@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from ottla.client.fetching.fetch_machine import FetchFailure
@@ -16,6 +16,7 @@ from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.errors import NoPosition
 from ottla.client.streams.settings import StreamSettings
 from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.destination.destination import Bootstrap
 from ottla.client.wire.errors import CallTimedOut, ClientError, OffsetOutOfRange, UnknownTopic
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Postponed, Retrying
@@ -68,9 +69,7 @@ class _Closing(Exception):
 class FetchLoop:
     """`run` is the thread's whole life; `close` is for the others.  A `FetchRoom`: the room is that of the streams."""
 
-    def __init__(
-        self, engine: StreamsEngine, bootstrap: str | Sequence[str], settings: StreamSettings, wake: WakeUp
-    ) -> None:
+    def __init__(self, engine: StreamsEngine, bootstrap: Bootstrap, settings: StreamSettings, wake: WakeUp) -> None:
         """`wake` rings when the engine has orders; the thread closes it."""
         self._engine = engine
         self._wake = wake

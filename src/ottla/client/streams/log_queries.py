@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -11,6 +11,7 @@ from ottla.client.fetching.offsets import EARLIEST, LATEST, IsolationLevel, list
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.streams.seek_target import timestamp_ms_of
 from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.destination.destination import Bootstrap
 from ottla.client.wire.options import ClientOptions
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
 
@@ -21,7 +22,7 @@ class LogQueries:
     """Blocking; several threads take turns.  Every method raises ClientError after `call_timeout_ms` of retries."""
 
     def __init__(
-        self, bootstrap: str | Sequence[str], options: ClientOptions, isolation: IsolationLevel, group: str | None
+        self, bootstrap: Bootstrap, options: ClientOptions, isolation: IsolationLevel, group: str | None
     ) -> None:
         self._cluster = Cluster(bootstrap, options)
         self._isolation = isolation

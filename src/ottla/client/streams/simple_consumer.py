@@ -15,9 +15,9 @@ from ottla.client.streams.message_run import Deserializers, MessageRun, message_
 from ottla.client.streams.seek_target import question_of, timestamp_ms_of
 from ottla.client.streams.settings import KeyT, ValueT
 from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.destination.arguments import destination_and_security
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.other_clients import refuse_mapping
-from ottla.client.wire.security.security_argument import given_security
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
@@ -34,13 +34,13 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
 
     Deserializers are called with the bytes of a key or a value; a null stays None.  With `isolation_level`
     "read_committed" messages of aborted transactions are left out, and it reads up to the first that is open.
-    `security`: TLS and SASL, a mapping of librdkafka's or Kafka's names or a `ClientSecurity`.  Not for several threads
-    at once.
+    `bootstrap` None: chosen as for `ottla.Producer`.  `security`: TLS and SASL, a mapping of librdkafka's or Kafka's
+    names or a `ClientSecurity`.  Not for several threads at once.
     """
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str],
+        bootstrap: str | Sequence[str] | None,
         topic: str,
         partition: int,
         *,
@@ -53,7 +53,8 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
     ) -> None:
         if isinstance(bootstrap, Mapping):
             refuse_mapping("SimpleConsumer", bootstrap, {"client_id", "isolation_level", "check_crcs"})
-        self._cluster = Cluster(bootstrap, ClientOptions(client_id=client_id, security=given_security(security)))
+        destination, checked = destination_and_security(bootstrap, security)
+        self._cluster = Cluster(destination, ClientOptions(client_id=client_id, security=checked))
         self._partition = TopicPartition(topic, partition)
         self._deserializers = Deserializers(key_deserializer, value_deserializer)
         self._check_crcs = check_crcs

@@ -6,13 +6,14 @@ Not safe to share between threads or processes: each opens its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, TypeVar
 
 from ottla.client.wire.address import parse_bootstrap
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.connection_pool import ConnectionPool
+from ottla.client.wire.destination.destination import Bootstrap, Destination
 from ottla.client.wire.errors import BrokerRefused, BrokerUnreachable, CallTimedOut, UnknownTopic
 from ottla.client.wire.metadata import BrokerInfo, ClusterInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla.client.wire.options import ClientOptions
@@ -34,7 +35,7 @@ _MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNK
 
 
 class Cluster:
-    """`bootstrap`: "host:port,host:port" or a sequence of such.  It connects with the first call.
+    """`bootstrap`: "host:port,host:port", a sequence of such, or a `Destination`.  It connects with the first call.
 
     with Cluster("localhost:9092") as cluster:
         cluster.partitions("clicks")
@@ -45,7 +46,7 @@ class Cluster:
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str],
+        bootstrap: Bootstrap,
         options: ClientOptions | None = None,
         *,
         dial: Dial = dial_tcp,
@@ -59,7 +60,10 @@ class Cluster:
         self.wait = wait
         self.clock: Clock = clock or SystemClock()
         self.retrying = Retrying(self.options, self.clock, sleep, on_wait)
-        self._bootstrap = parse_bootstrap(bootstrap)
+        if isinstance(bootstrap, Destination):
+            self._bootstrap, self._unreachable_hint = bootstrap.addresses(), bootstrap.unreachable_hint
+        else:
+            self._bootstrap, self._unreachable_hint = parse_bootstrap(bootstrap), None
         self._metadata = MetadataCache(self.options.metadata_max_age_ms)
         self._dial = dial
         self._memory = memory
@@ -84,7 +88,12 @@ class Cluster:
     def connect_any(self, deadline: Deadline) -> Connection:
         """A connection to any broker: an open one, a known broker's, or one of the bootstrap addresses."""
         known = [broker.address for broker in self.info.brokers.values()]
-        return self._pool.connect_any([*known, *self._bootstrap], deadline)
+        try:
+            return self._pool.connect_any([*known, *self._bootstrap], deadline)
+        except BrokerUnreachable as error:
+            if self._unreachable_hint is None:
+                raise
+            raise BrokerUnreachable(str(error), hint=self._unreachable_hint) from error.__cause__
 
     def connect_broker(self, node_id: int, deadline: Deadline, pool: ConnectionPool | None = None) -> Connection:
         """A connection to the broker with this id; BrokerUnreachable when the cluster has no such broker now.

@@ -9,11 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.cli.cluster import up as cluster_up
-from ottla.cli.cluster.local_cluster import (
+from ottla.cli.cluster.local_cluster import claimed_local_cluster, planned
+from ottla.client.wire.destination.local_cluster import (
     LocalCluster,
     LocalClusterError,
-    claimed_local_cluster,
-    planned,
     read_local_cluster,
     write_local_cluster,
 )

@@ -19,6 +19,7 @@ from ottla.client.membership.kafka_group.protocol import Ask
 from ottla.client.membership.membership import Event, OnEvents
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
+from ottla.client.wire.destination.destination import Bootstrap
 from ottla.client.wire.errors import CallTimedOut, ClientError, ConnectionLost, UnsupportedByBroker
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Deadline
@@ -144,7 +145,7 @@ _Command: TypeAlias = Callable[[KafkaGroupMember, int], list[Event]]
 
 
 def kafka_group_membership(
-    bootstrap: str | Sequence[str],
+    bootstrap: Bootstrap,
     group_id: str,
     options: KafkaGroupOptions | None = None,
     client_options: ClientOptions | None = None,
