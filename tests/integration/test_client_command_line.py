@@ -56,9 +56,14 @@ def test_topic_verbs_create_list_describe_alter_and_delete(bootstrap: str) -> No
     created = ottla(bootstrap, "topic", "create", topic, "--partitions", "3", "--config", "retention.ms=1000000")
     assert created.stdout.decode() == f"created topic {topic} with partitions=3 replication-factor=1\n"
     eventually(lambda: topic in ottla(bootstrap, "topic", "list").stdout.decode().split())
-    described = ottla(bootstrap, "topic", "describe", "--topic", topic).stdout.decode()
+    described = ottla(bootstrap, "topic", "describe", "--topic", topic, "--kafka").stdout.decode()
     assert "PartitionCount: 3\tReplicationFactor: 1\tConfigs: retention.ms=1000000" in described
     assert described.count("\n\tTopic: ") == 3
+    shown = ottla(bootstrap, "topic", "describe", topic).stdout.decode().splitlines()
+    assert shown[0] == f"topic {topic}"
+    assert shown[2:4] == ["  3 partitions with 1 replica each", "  retention.ms=1000000"]
+    assert shown[4].split() == ["PARTITION", "LEADER", "REPLICAS", "IN-SYNC"]
+    assert [line.split()[0] for line in shown[5:]] == ["0", "1", "2"]
     ottla(bootstrap, "topic", "alter", topic, "--config", "segment.bytes=2000000", "--delete-config", "retention.ms")
     found = json.loads(ottla(bootstrap, "topic", "describe", topic, "--json").stdout)
     assert found["configs"] == {"segment.bytes": "2000000"}

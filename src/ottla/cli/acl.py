@@ -70,9 +70,9 @@ def _gathering(kind: type[Resources] | type[Rule], parameter: str, function: _Fu
 def _resource_flags(function: _Function) -> _Function:
     every = flags(
         click.option("--cluster", is_flag=True, help="The cluster."),
-        click.option("--transactional-id", "transactional_ids", multiple=True, metavar="NAME", help="An id; * is any."),
-        click.option("--group", "groups", multiple=True, metavar="NAME", help="A group; * is every group."),
-        click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic; * is every topic."),
+        click.option("--transactional-id", "transactional_ids", multiple=True, metavar="ID", help="An id; * is any."),
+        click.option("--group", "groups", multiple=True, metavar="GROUP", help="A group; * is every group."),
+        click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="A topic; * is every topic."),
     )
     return every(_gathering(Resources, "resources", function))
 
@@ -90,7 +90,9 @@ def _rule_flags(function: _Function) -> _Function:
         click.option(
             "--producer", is_flag=True, help="What a producer needs: Write, Describe and Create on the topics."
         ),
-        click.option("--operation", "operations", multiple=True, metavar="NAME", help="Such as Read.  [default: All]"),
+        click.option(
+            "--operation", "operations", multiple=True, metavar="OPERATION", help="Such as Read.  [default: All]"
+        ),
         click.option("--deny-host", "denied_hosts", multiple=True, metavar="IP", help="Of --deny-principal; else any."),
         click.option(
             "--allow-host", "allowed_hosts", multiple=True, metavar="IP", help="Of --allow-principal; else any."

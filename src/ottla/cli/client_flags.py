@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
@@ -34,6 +34,22 @@ _IS_JSON: Final = "ottla.json"
 
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
+
+
+class RenamedOption(click.Option):
+    """A flag that is accepted by its names of earlier releases, too; neither help nor a completion shows these."""
+
+    def __init__(self, *given: Any, formerly: Sequence[str], **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        self.formerly: Final = tuple(formerly)
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        shown = self.opts
+        self.opts = [*shown, *self.formerly]
+        try:
+            super().add_to_parser(parser, ctx)
+        finally:
+            self.opts = shown
 
 
 class Flag(Protocol):
@@ -69,8 +85,8 @@ def output_flag(about: str = "One object.") -> Flag:
             "--output",
             "-o",
             "as_data",
-            type=click.Choice([*Format]),
-            default=Format.TABLE,
+            type=click.Choice([each.value for each in Format]),
+            default=Format.TABLE.value,
             callback=_keep_format,
             show_default=True,
             help=f"For people; or as JSON or YAML: {about[0].lower()}{about[1:]}",

@@ -19,6 +19,8 @@ from ottla.model.errors import OttlaError
 from ottla.observe.text import safe_line, safe_text
 
 NOTHING: Final = "-"
+# Of a terminal that was not made wider.
+WIDTH: Final = 80
 # Where the flag --output leaves the format for `data_lines`.
 FORMAT: Final = "ottla.output"
 
@@ -77,14 +79,45 @@ def _journal_mark() -> str:
     return ERROR_MARK if is_journal(sys.stderr) else ""
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], width: int | None = None) -> list[str]:
     """Rows below a header, each column as wide as its widest cell: for people and `awk`.
 
-    None is shown as `-`; the last column is not padded.
+    None is shown as `-`; the last column is not padded.  With a `width` lists between commas continue in further lines
+    of their column where a row would be wider.
     """
     cells = [list(head), *([NOTHING if cell in (None, "") else safe_text(str(cell)) for cell in row] for row in rows)]
+    if width is not None:
+        cells = _wrapped(cells, width)
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     return [
-        " ".join([*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
+        " ".join([*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]]).rstrip()
         for row in cells
     ]
+
+
+def _wrapped(cells: Sequence[list[str]], width: int) -> list[list[str]]:
+    """The room that the columns without lists leave is shared by those with lists."""
+    columns = range(len(cells[0]))
+    has_list = [any("," in row[column] for row in cells) for column in columns]
+    natural = [max(len(row[column]) for row in cells) for column in columns]
+    if sum(natural) + len(natural) - 1 <= width or not any(has_list):
+        return list(cells)
+    taken = sum(size for size, is_list in zip(natural, has_list, strict=True) if not is_list)
+    room = (width - taken - len(natural) + 1) // sum(has_list)
+    found: list[list[str]] = []
+    for row in cells:
+        parts = [_broken(cell, room) if "," in cell else [cell] for cell in row]
+        found += [
+            [part[number] if number < len(part) else "" for part in parts] for number in range(max(map(len, parts)))
+        ]
+    return found
+
+
+def _broken(text: str, room: int) -> list[str]:
+    """A list in pieces of at most `room` characters, or of one element that is longer."""
+    pieces = [""]
+    for element in text.replace(",", ",\0").split("\0"):
+        if pieces[-1] and len(pieces[-1]) + len(element) > room:
+            pieces.append("")
+        pieces[-1] += element
+    return pieces

@@ -26,6 +26,9 @@ from ottla.cli.verbs import VERBS, Family, Verb
 from ottla.model.errors import OttlaError, details_of
 from ottla.model.nearest import nearest_name
 
+# A hyphen at which no line is broken.
+_NO_BREAK: Final = "\u2011"
+
 
 @contextmanager
 def ended_by_ctrl_c() -> Iterator[None]:
@@ -43,6 +46,23 @@ def ended_by_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class UnbrokenHelp(click.HelpFormatter):
+    """Lines end between words: not within `--transactional-id`, which could not be copied then."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text(text.replace("-", _NO_BREAK))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl([(name, text.replace("-", _NO_BREAK)) for name, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        return super().getvalue().replace(_NO_BREAK, "-")
+
+
+# All help of this process is that of the program.
+click.Context.formatter_class = UnbrokenHelp
 
 
 class LazyGroup(click.Group):

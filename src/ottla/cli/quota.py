@@ -45,7 +45,7 @@ def _entity_flags(function: _Function) -> _Function:
         click.option("--user-defaults", is_flag=True, help="Each user without quotas."),
         click.option("--client-id", metavar="ID", help="A client, by its client.id; with --user, of that user."),
         click.option("--client-id-defaults", is_flag=True, help="Each client without quotas."),
-        click.option("--ip", metavar="ADDRESS", help="An address."),
+        click.option("--ip", metavar="IP", help="An address."),
         click.option("--ip-defaults", is_flag=True, help="All addresses without a quota of connections."),
     )
     return every(call)
@@ -59,7 +59,7 @@ def command() -> None:
 @command.command(name="set")
 @bootstrap_flag
 @_entity_flags
-@click.argument("quotas", nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.argument("quotas", nargs=-1, required=True, metavar="KEY=VALUE...")
 def set_quotas(bootstrap: str, parts: Mapping[EntityType, str], quotas: tuple[str, ...]) -> None:
     """Set quotas of an entity; its others stay.
 
@@ -105,9 +105,8 @@ def list_quotas(bootstrap: str, parts: Mapping[EntityType, str], as_data: bool) 
         found = sorted(describe_quotas(cluster, parts), key=lambda each: [part or "" for part in each.entity])
     if as_data:
         for each in found:
-            named = {
-                entity_type.replace("-", "_"): name for entity_type, name in zip(EntityType, each.entity, strict=True)
-            }
+            user, client_id, ip = each.entity
+            named = {"user": user, "client_id": client_id, "ip": ip}
             say(*data_lines({**named, "quotas": dict(sorted(each.values.items()))}))
         return
     rows = [
@@ -135,7 +134,7 @@ def _entity(parts: Mapping[EntityType, str]) -> QuotaEntity:
 def _value(entity: QuotaEntity, text: str) -> tuple[QuotaKind, float]:
     name, is_pair, value_text = text.partition("=")
     if not is_pair:
-        raise click.UsageError(f"Write NAME=VALUE, not {text!r}.")
+        raise click.UsageError(f"Write KEY=VALUE, not {text!r}.")
     kind = kind_of(entity, name)
     try:
         value = float(value_text)

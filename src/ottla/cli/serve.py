@@ -31,7 +31,7 @@ from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, start_logging
 )
 @click.option(
     "--zookeeper",
-    metavar="CONNECT",
+    metavar="HOST:PORT,.../CHROOT",
     help="Be one of the brokers that share this ZooKeeper, HOST:PORT,HOST:PORT/CHROOT.  [default: zookeeper.connect]",
 )
 @click.option(

@@ -44,7 +44,7 @@ _USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z", re.ASCII)
 @click.command(name="systemd-unit")
 @click.option("--data-dir", metavar="DIR", help=f"[default: log.dirs of the settings, else {_DEFAULT_DATA_DIR}]")
 @click.option("--config", "config", metavar="FILE", help="Settings, as for `ottla serve`.")
-@click.option("--user", default="ottla", show_default=True, metavar="USER", help="The user that the broker runs as.")
+@click.option("--user", default="ottla", show_default=True, metavar="NAME", help="The user that the broker runs as.")
 @click.argument("arguments", metavar="[-- SERVE-ARGUMENTS...]", nargs=-1)
 def command(data_dir: str | None, config: str | None, user: str, arguments: tuple[str, ...]) -> None:
     """Print a systemd unit that runs the broker installed here.

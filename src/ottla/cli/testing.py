@@ -34,7 +34,7 @@ topics_flag: Final = click.option(
     "--topic",
     "topics",
     multiple=True,
-    metavar="NAME[:PARTITIONS]",
+    metavar="TOPIC[:PARTITIONS]",
     help="A topic to create.  Repeatable.",
 )
 settings_flag: Final = click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.client_flags import all_names, assignments, bootstrap_flag, open_cluster, output_flag
-from ottla.cli.output import data_lines, raise_together, say
+from ottla.cli.output import WIDTH, data_lines, raise_together, say, table
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -27,7 +27,7 @@ _CONFIG_FLAG = click.option(
 MIN_IN_SYNC = "min.insync.replicas"
 # With two in sync one of them can fail, and the topic takes records all the same.
 REPLICAS_OF_A_SAFE_TOPIC = 3
-_JSON_FLAG = output_flag("One object for each topic.")
+_OUTPUT_FLAG = output_flag("One object for each topic.")
 
 
 @click.group(name="topic")
@@ -94,7 +94,7 @@ def create(
 @command.command(name="list")
 @bootstrap_flag
 @click.option("--exclude-internal", is_flag=True, help="Leave internal topics out.")
-@_JSON_FLAG
+@_OUTPUT_FLAG
 def list_topics(bootstrap: str, exclude_internal: bool, as_data: bool) -> None:
     """Show the names of all topics."""
     from ottla.client.admin.admin import Admin
@@ -110,14 +110,20 @@ def list_topics(bootstrap: str, exclude_internal: bool, as_data: bool) -> None:
 @_NAMES
 @_TOPIC_FLAG
 @bootstrap_flag
-@_JSON_FLAG
-def describe(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str, as_data: bool) -> None:
+@click.option("--kafka", "as_kafka", is_flag=True, help="Write the lines of Kafka's own tool, for scripts.")
+@_OUTPUT_FLAG
+def describe(
+    names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str, as_kafka: bool, as_data: bool
+) -> None:
     """Show partitions, leaders, replicas and settings of topics; of all when none is named."""
+    if as_kafka and as_data:
+        raise click.UsageError("--kafka and --output exclude each other.")
     from ottla.client.admin.admin import Admin
     from ottla.client.wire.errors import BrokerRefused, UnknownTopic
 
     wanted = all_names(names, more_names)
     missing: list[BrokerRefused] = []
+    shown_count = 0
     with open_cluster(bootstrap, "ottla-topic") as cluster:
         admin = Admin(cluster)
         for topic in admin.describe_topics(wanted) if wanted else admin.list_topics():
@@ -126,7 +132,13 @@ def describe(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str
                 missing.append(BrokerRefused(topic.error_code, f"topic {topic.name}", detail))
                 continue
             settings = _settings_of(admin, topic.name)
-            say(*(data_lines(_topic_object(topic, settings)) if as_data else _description(topic, settings)))
+            if as_data:
+                say(*data_lines(_topic_object(topic, settings)))
+            elif as_kafka:
+                say(*_lines_of_kafka(topic, settings))
+            else:
+                say(*([""] if shown_count else []), *description(topic, settings))
+            shown_count += 1
     if missing and all(refusal.code in _UNKNOWN for refusal in missing):
         raise UnknownTopic(", ".join(f"{refusal.subject} does not exist" for refusal in missing))
     raise_together(missing)
@@ -283,8 +295,32 @@ def _topic_object(topic: TopicInfo, settings: dict[str, str]) -> dict[str, objec
     }
 
 
-def _description(topic: TopicInfo, settings: dict[str, str]) -> list[str]:
-    """The lines of Kafka's own tool, which scripts read."""
+def description(topic: TopicInfo, settings: Mapping[str, str]) -> list[str]:
+    """For people, at most 80 columns wide: a setting is a line, and long lists of replicas are several."""
+    from ottla.model.identifiers import uuid_to_text
+
+    partitions = list(topic.partitions.values())
+    factor = len(partitions[0].replicas) if partitions else 0
+    internal = ", internal" if topic.is_internal else ""
+    lines = [
+        f"topic {topic.name}{internal}",
+        f"  id {uuid_to_text(topic.topic_id)}",
+        f"  {counted(len(partitions), 'partition')} with {counted(factor, 'replica')} each",
+        *(f"  {name}={safe_text(value)}" for name, value in settings.items()),
+    ]
+    rows = [
+        (
+            info.partition,
+            "none" if info.leader_id < 0 else info.leader_id,
+            ",".join(map(str, info.replicas)),
+            ",".join(map(str, info.in_sync_replicas)),
+        )
+        for info in partitions
+    ]
+    return lines + table(("PARTITION", "LEADER", "REPLICAS", "IN-SYNC"), rows, width=WIDTH)
+
+
+def _lines_of_kafka(topic: TopicInfo, settings: Mapping[str, str]) -> list[str]:
     from ottla.model.identifiers import uuid_to_text
 
     partitions = list(topic.partitions.values())

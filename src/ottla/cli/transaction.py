@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.client_flags import bootstrap_flag, open_cluster, output_flag
+from ottla.cli.client_flags import DURATION, bootstrap_flag, duration_ms, flags, open_cluster, output_flag
 from ottla.cli.output import data_lines, say, table
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ottla.client.wire.cluster import Cluster
 
 _CLIENT_ID: Final = "ottla-transaction"
-_MAX_TIMEOUT_MINUTES: Final = 15
 
 
 @click.group(name="transaction")
@@ -30,18 +29,22 @@ def command() -> None:
 @bootstrap_flag
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only in this state: Ongoing, Empty, ...")
 @click.option("--producer-id", "producer_ids", multiple=True, type=int, metavar="ID", help="Only of this producer.")
-@click.option("--open-for-ms", "running_ms", type=int, metavar="MS", help="Only those open for longer.")
+@click.option("--open-for", metavar=DURATION, help="Only those open for longer.")
+@click.option("--open-for-ms", "running_ms", type=int, metavar="MS", hidden=True)
 @click.option("--pattern", metavar="REGEX", help="Only ids that this regular expression (RE2) matches.")
 @output_flag("One object for each transactional id.")
 def list_transactions(
     bootstrap: str,
     states: tuple[str, ...],
     producer_ids: tuple[int, ...],
+    open_for: str | None,
     running_ms: int | None,
     pattern: str | None,
     as_data: bool,
 ) -> None:
     """Show the transactional ids of all brokers."""
+    if open_for is not None:
+        running_ms = duration_ms(open_for, "--open-for")
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
         found = _admin(cluster).list_transactions(states, producer_ids, running_ms, pattern)
     if as_data:
@@ -49,7 +52,7 @@ def list_transactions(
             say(*data_lines(each._asdict()))
         return
     rows = [(each.transactional_id, str(each.producer_id), each.state, str(each.coordinator)) for each in found]
-    say(*table(("TRANSACTIONAL ID", "PRODUCER", "STATE", "COORDINATOR"), rows))
+    say(*table(("TRANSACTIONAL-ID", "PRODUCER", "STATE", "COORDINATOR"), rows))
 
 
 @command.command()
@@ -74,13 +77,15 @@ def describe(bootstrap: str, transactional_id: str, as_data: bool) -> None:
         say(f"  {partition}")
 
 
-_max_timeout_flag = click.option(
-    "--max-timeout-minutes",
-    type=click.IntRange(min=0),
-    default=_MAX_TIMEOUT_MINUTES,
-    show_default=True,
-    metavar="MINUTES",
-    help="transaction.max.timeout.ms of the brokers: a younger transaction may still end.",
+_max_timeout_flag = flags(
+    click.option(
+        "--max-timeout",
+        metavar=DURATION,
+        default="15m",
+        show_default=True,
+        help="transaction.max.timeout.ms of the brokers: a younger transaction may still end.",
+    ),
+    click.option("--max-timeout-minutes", type=click.IntRange(min=0), metavar="N", hidden=True),
 )
 
 
@@ -89,13 +94,16 @@ _max_timeout_flag = click.option(
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only in this topic.  [default: all topics]")
 @_max_timeout_flag
 @output_flag("One object for each of them.")
-def find_hanging(bootstrap: str, topics: tuple[str, ...], max_timeout_minutes: int, as_data: bool) -> None:
+def find_hanging(
+    bootstrap: str, topics: tuple[str, ...], max_timeout: str, max_timeout_minutes: int | None, as_data: bool
+) -> None:
     """Show open transactions that no coordinator will end.
 
     read_committed consumers do not read past them.
     """
+    timeout_ms = _timeout_ms(max_timeout, max_timeout_minutes)
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
-        found = _hanging(cluster, topics, max_timeout_minutes)
+        found = _hanging(cluster, topics, timeout_ms)
     if as_data:
         for each in found:
             say(*data_lines({**each._asdict(), "partition": str(each.partition)}))
@@ -103,7 +111,7 @@ def find_hanging(bootstrap: str, topics: tuple[str, ...], max_timeout_minutes: i
     rows = [
         (str(each.partition), str(each.producer_id), str(each.producer_epoch), str(each.start_offset)) for each in found
     ]
-    say(*table(("PARTITION", "PRODUCER", "EPOCH", "START OFFSET"), rows))
+    say(*table(("PARTITION", "PRODUCER", "EPOCH", "START-OFFSET"), rows))
 
 
 @command.command()
@@ -112,13 +120,16 @@ def find_hanging(bootstrap: str, topics: tuple[str, ...], max_timeout_minutes: i
 @click.option("--partition", type=int, required=True, metavar="N")
 @click.option("--start-offset", type=int, required=True, metavar="OFFSET", help="As find-hanging shows it.")
 @_max_timeout_flag
-def abort(bootstrap: str, topic: str, partition: int, start_offset: int, max_timeout_minutes: int) -> None:
+def abort(
+    bootstrap: str, topic: str, partition: int, start_offset: int, max_timeout: str, max_timeout_minutes: int | None
+) -> None:
     """End a transaction that hangs; one that a coordinator has is refused."""
+    timeout_ms = _timeout_ms(max_timeout, max_timeout_minutes)
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
         where = TopicPartition(topic, partition)
         found = [
             each
-            for each in _hanging(cluster, (topic,), max_timeout_minutes)
+            for each in _hanging(cluster, (topic,), timeout_ms)
             if each.partition == where and each.start_offset == start_offset
         ]
         if not found:
@@ -131,10 +142,14 @@ def abort(bootstrap: str, topic: str, partition: int, start_offset: int, max_tim
     say(f"aborted the transaction of producer {found[0].producer_id} in {where}")
 
 
-def _hanging(cluster: Cluster, topics: tuple[str, ...], max_timeout_minutes: int) -> list[OpenTransaction]:
+def _timeout_ms(text: str, minutes: int | None) -> int:
+    return duration_ms(text, "--max-timeout") if minutes is None else minutes * MINUTE_MS
+
+
+def _hanging(cluster: Cluster, topics: tuple[str, ...], max_timeout_ms: int) -> list[OpenTransaction]:
     names = topics or tuple(info.name for info in cluster.refresh(None))
     partitions = [TopicPartition(name, index) for name in names for index in cluster.partitions(name)]
-    open_since_ms = SystemClock().now_ms() - max_timeout_minutes * MINUTE_MS
+    open_since_ms = SystemClock().now_ms() - max_timeout_ms
     return _admin(cluster).hanging(partitions, open_since_ms)
 
 

@@ -28,7 +28,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", metavar="NAME")
 @bootstrap_flag
 @click.option(
     "--password-file",
@@ -45,7 +45,7 @@ def command() -> None:
     default=_MECHANISMS,
     help="Repeatable.  [default: both]",
 )
-@click.option("--iterations", type=int, metavar="COUNT", help="4096 to 16384.  [default: 8192]")
+@click.option("--iterations", type=int, metavar="N", help="4096 to 16384.  [default: 8192]")
 def add(
     name: str, bootstrap: str, password_file: Path | None, mechanisms: tuple[str, ...], iterations: int | None
 ) -> None:
@@ -64,7 +64,7 @@ def add(
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", metavar="NAME")
 @bootstrap_flag
 def delete(name: str, bootstrap: str) -> None:
     """Let NAME log in no longer.

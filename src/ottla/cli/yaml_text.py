@@ -51,7 +51,10 @@ def _scalar(value: object) -> str:
         return _text(value)
     if isinstance(value, float) and not math.isfinite(value):
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
-    return json.dumps(value)
+    text = json.dumps(value)
+    if isinstance(value, float) and "." not in text:  # 1e+16: a number has a point in YAML 1.1
+        text = text.replace("e", ".0e")
+    return text
 
 
 def _text(text: str) -> str:

@@ -27,6 +27,23 @@ def test_cell_of_a_table_is_as_wide_as_it_is_shown() -> None:
     assert table(["A", "B"], [("x\n\ty", "z")]) == ["A      B", "x\\n\\ty z"]
 
 
+def test_table_breaks_lists_at_commas_where_a_row_would_be_too_wide() -> None:
+    found = table(("P", "REPLICAS", "IN-SYNC"), [(0, "1001,1002,1003", "1001"), (1, "1", "1,2")], width=20)
+    assert found == [
+        "P REPLICAS IN-SYNC",
+        "0 1001,    1001",
+        "  1002,",
+        "  1003",
+        "1 1        1,2",
+    ]
+    assert all(len(line) <= 20 for line in found)
+
+
+def test_table_that_fits_is_not_broken() -> None:
+    rows = [(0, "1,2,3")]
+    assert table(("P", "REPLICAS"), rows, width=10) == table(("P", "REPLICAS"), rows)
+
+
 def test_nothing_is_no_line(capfd: pytest.CaptureFixture[str]) -> None:
     say()
     assert capfd.readouterr() == ("", "")

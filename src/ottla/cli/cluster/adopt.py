@@ -17,7 +17,12 @@ from ottla.observe.events import start_logging
 
 @click.command(name="adopt")
 @click.option("--data-dir", metavar="DIR", required=True, help="The data directory of the stopped broker.")
-@click.option("--zookeeper", metavar="CONNECT", required=True, help="HOST:PORT,HOST:PORT/CHROOT, where nothing is yet.")
+@click.option(
+    "--zookeeper",
+    metavar="HOST:PORT,.../CHROOT",
+    required=True,
+    help="HOST:PORT,HOST:PORT/CHROOT, where nothing is yet.",
+)
 @click.option(
     "--config",
     metavar="FILE",

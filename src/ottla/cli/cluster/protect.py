@@ -15,7 +15,7 @@ from ottla.observe.events import start_logging
 
 
 @click.command(name="protect")
-@click.option("--zookeeper", metavar="CONNECT", help="As for serve.  [default: zookeeper.connect]")
+@click.option("--zookeeper", metavar="HOST:PORT,.../CHROOT", help="As for serve.  [default: zookeeper.connect]")
 @click.option(
     "--config", metavar="FILE", type=click.Path(path_type=Path), help="The brokers' settings: zookeeper.digest and TLS."
 )

@@ -44,7 +44,7 @@ HANGS_UP: Final = "closes connections without an answer: cut off from ZooKeeper?
 @optional_bootstrap_flag
 @click.option(
     "--zookeeper",
-    metavar="HOST:PORT,...",
+    metavar="HOST:PORT,.../CHROOT",
     help="ZooKeeper's servers.  Without -b its registered brokers are shown.  [default: as the brokers say]",
 )
 @output_flag("One object.")

@@ -36,7 +36,7 @@ SETTINGS: Final = "settings"
 @click.argument("config_argument", metavar="[CONFIG]", required=False, type=click.Path(path_type=Path))
 @click.option("--data-dir", metavar="DIR", help="As for serve.")
 @click.option("--listen", "addresses", multiple=True, metavar="HOST:PORT", help="As for serve.")
-@click.option("--zookeeper", metavar="CONNECT", help="As for serve: also the cluster is checked.")
+@click.option("--zookeeper", metavar="HOST:PORT,.../CHROOT", help="As for serve: also the cluster is checked.")
 @click.option("--config", "config_option", metavar="FILE", type=click.Path(path_type=Path), help="As for serve.")
 @click.option("--set", "--override", "assignments", multiple=True, metavar="KEY=VALUE", help="As for serve.")
 @click.option("--insecure-listen", is_flag=True, help="As for serve.")

@@ -221,7 +221,7 @@ def _within(
 @click.option("--to-earliest", is_flag=True, help="To the oldest record.")
 @click.option("--to-latest", is_flag=True, help="To the end.")
 @click.option("--to-current", is_flag=True, help="To its current offsets: with --export, a backup.")
-@click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="To this offset.")
 @click.option("--shift-by", type=int, metavar="N", help="Forward by this many offsets, backward when negative.")
 @click.option(
     "--to-datetime", metavar="TIME", help="To the first record at or after this time: 2026-03-01T12:00:00, UTC."

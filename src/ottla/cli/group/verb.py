@@ -127,9 +127,12 @@ def describe(
         say(*group_tables.offsets_table(partition_lags))
         for problem in dict.fromkeys(each.lag.problem for each in partition_lags if each.lag.problem is not None):
             say(f"note: no lag of {problem}", err=True)
+        empty = [shown.group.group_id for shown in groups if not shown.group.members]
+        if len(empty) > 1:
+            say(f"note: {len(empty)} of {len(groups)} groups have no active members", err=True)
+        elif empty:
+            say(f"note: group {empty[0]} has no active members", err=True)
         for shown in groups:
-            if not shown.group.members:
-                say(f"note: group {shown.group.group_id} has no active members", err=True)
             if shown.pending:
                 partitions = ", ".join(map(str, sorted(shown.pending)))
                 say(f"note: group {shown.group.group_id}: open transactions may change {partitions}", err=True)

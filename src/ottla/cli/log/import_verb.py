@@ -40,7 +40,14 @@ if TYPE_CHECKING:
     metavar="FILE",
     help='Settings of the topics: JSON {"TOPIC": {"KEY": "VALUE"}} or lines TOPIC/KEY=VALUE; * is every topic.',
 )
-@click.option("--node-id", type=click.IntRange(min=0), default=0, show_default=True, help="For a new data directory.")
+@click.option(
+    "--node-id",
+    type=click.IntRange(min=0),
+    metavar="ID",
+    default=0,
+    show_default=True,
+    help="For a new data directory.",
+)
 @click.option("--dry-run", is_flag=True, help="Read and check the source, and show what would be imported.")
 def command(
     source_dir: str,

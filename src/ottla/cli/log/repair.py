@@ -68,7 +68,7 @@ class _Diagnosis(NamedTuple):
     "--settings",
     "settings_path",
     type=click.Path(exists=True, path_type=Path),
-    metavar="PATH",
+    metavar="FILE",
     help="For a lost tree: the topics' settings, a file as for `log import --config`, or a former `ottla backup`.",
 )
 @output_flag("One object for each damaged partition, and for a lost tree.")

@@ -12,6 +12,7 @@ import click
 
 from ottla.cli.client_flags import (
     DURATION,
+    RenamedOption,
     assignments,
     bootstrap_flag,
     duration_ms,
@@ -45,11 +46,12 @@ window_flag: Final = click.option(
 
 
 rules_flags: Final = flags(
-    click.option("--tier", default="lake", show_default=True, help="The tier that must be complete."),
+    click.option("--tier", metavar="TIER", default="lake", show_default=True, help="The tier that must be complete."),
     window_flag,
     click.option(
         "--threshold",
         type=click.FloatRange(0, 1, min_open=True),
+        metavar="SHARE",
         default=0.999,
         show_default=True,
         help="A window is complete with this part of what the tiers before have counted.",
@@ -87,7 +89,7 @@ def rules_of(
 
 @click.command(name="status")
 @config_flag("audit", "status")
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.argument("topics", nargs=-1, metavar="[TOPIC...]")
 @bootstrap_flag
 @rules_flags
 @click.option("--since", metavar="TIME", help="Only windows from this time on: 2026-03-01T12:00, UTC.")
@@ -200,9 +202,15 @@ def _silent(state: Completeness) -> str:
 
 @click.command(name="wait")
 @config_flag("audit", "wait")
-@click.argument("topic")
+@click.argument("topic", metavar="TOPIC")
 @click.option("--until", required=True, metavar="TIME", help="Every window that ends by then: 2026-03-01T12:00, UTC.")
-@click.option("--from", "since", metavar="TIME", help="Only windows from this time on.  [default: the first one]")
+@click.option(
+    "--since",
+    cls=RenamedOption,
+    formerly=("--from",),
+    metavar="TIME",
+    help="Only windows from this time on.  [default: the first one]",
+)
 @bootstrap_flag
 @rules_flags
 @click.option("--timeout", metavar=DURATION, help="Fail after this: 90m, PT2H.  [default: wait for ever]")
@@ -226,7 +234,7 @@ def wait(
     """Wait until a topic is complete; for batch jobs.
 
     The exit status is 0 when it is, 1 when --timeout is over before.  An hour that lacks records for good keeps those
-    after it from being complete, unless --from begins after it.  Brokers that are away are waited for.
+    after it from being complete, unless --since is after it.  Brokers that are away are waited for.
 
     \b
     ottla audit wait clicks --until 2026-03-01T12:00 --timeout 2h && spark-submit hourly.py
@@ -235,7 +243,7 @@ def wait(
 
     rules = rules_of(tier, window, threshold, delay, silence, trust_silence)
     until_ms = moment_ms(until, "--until")
-    from_ms = None if since is None else moment_ms(since, "--from")
+    from_ms = None if since is None else moment_ms(since, "--since")
     timeout_ms = None if timeout is None else duration_ms(timeout, "--timeout")
     with open_cluster(bootstrap, "ottla-audit-wait") as cluster, JobProgress() as progress:
         status = wait_until_complete(
@@ -256,16 +264,17 @@ def wait(
 
 @click.command(name="lost-offsets")
 @config_flag("audit", "lost-offsets", formerly="ledger")
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.argument("topics", nargs=-1, metavar="[TOPIC...]")
 @bootstrap_flag
 @click.option(
     "--lost-offsets-topic",
-    "--ledger-topic",
     "topic",
+    cls=RenamedOption,
+    formerly=("--ledger-topic",),
     default=LOST_OFFSETS_TOPIC,
     show_default=True,
     metavar="TOPIC",
-    help="Where readers write them.  (--ledger-topic is its former name.)",
+    help="Where readers write them.",
 )
 @output_flag()
 def lost_offsets(topics: tuple[str, ...], bootstrap: str, topic: str, as_data: bool) -> None:

@@ -55,7 +55,9 @@ _until_flag = click.option("--until", metavar="TIME", help="Only those set aside
 @_error_flag
 @_since_flag
 @_until_flag
-@click.option("--limit", type=click.IntRange(min=1), default=_SHOWN_MAX, show_default=True, help="Show so many.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", default=_SHOWN_MAX, show_default=True, help="Show so many."
+)
 @output_flag()
 def list_letters(
     topic: str,

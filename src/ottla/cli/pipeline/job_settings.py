@@ -21,7 +21,7 @@ from typing import Final
 
 import click
 
-from ottla.cli.client_flags import DURATION, Flag
+from ottla.cli.client_flags import DURATION, Flag, RenamedOption
 from ottla.cli.config_file import CONFIG_FILE_BYTES_MAX, CONFIG_FILE_HINT
 from ottla.model.errors import ConfigError
 from ottla.model.nearest import nearest_name
@@ -164,6 +164,8 @@ def _parameters(command: click.Command) -> dict[str, click.Parameter]:
         if parameter.name in _ABOUT_FLAGS or (isinstance(parameter, click.Option) and parameter.hidden):
             continue
         spellings = parameter.opts if isinstance(parameter, click.Option) else [parameter.name or ""]
+        if isinstance(parameter, RenamedOption):
+            spellings = [*spellings, *parameter.formerly]
         longest = max(spellings, key=len)
         for spelling in spellings:
             if spelling is longest or spelling.startswith("--"):

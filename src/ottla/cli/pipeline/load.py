@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack
 import click
 
 from ottla.cli.client_flags import (
+    DURATION,
+    RenamedOption,
     assignments,
     bootstrap_flag,
     duration_ms,
@@ -24,6 +26,7 @@ from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, every_flag, master_flag, spark_flag
 from ottla.model.counted import counted
 from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.limits import HOUR_MS
 from ottla.runtime.installed import ICEBERG, LAKE, require_modules
 from ottla.runtime.interrupts import StopRequest
 
@@ -153,6 +156,9 @@ class RunFlags(_LoaderFlags):
 LoaderOf: TypeAlias = "Callable[[Any], Loader]"
 
 _topics = click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+_target_file_bytes_flag = click.option(
+    "--target-file-bytes", type=click.IntRange(min=1 << 16), metavar="BYTES", default=128 << 20, show_default=True
+)
 _partition_by = click.option(
     "--partition-by",
     "partition_by",
@@ -196,6 +202,7 @@ _upsert_flags: Final = flags(
     click.option(
         "--buckets",
         type=click.IntRange(1, 10_000),
+        metavar="N",
         default=16,
         show_default=True,
         help="That partition the table of upserts, by the key's hash.",
@@ -274,11 +281,12 @@ def _debezium(text: str, keys: tuple[str, ...], sequence_by: str | None) -> obje
 @click.option(
     "--rows-per-commit",
     type=click.IntRange(min=1),
+    metavar="N",
     default=10_000_000,
     show_default=True,
     help="At most so many records.",
 )
-@click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
+@_target_file_bytes_flag
 @_upsert_flags
 @click.option(
     "--dead-letters",
@@ -486,8 +494,24 @@ def _line(outcome: LakeLoad) -> str:
 @_topics
 @bootstrap_flag
 @target_flags
-@click.option("--from", "begin", required=True, metavar="TIME", help="The first hour, or day, that is rewritten.")
-@click.option("--to", "end", required=True, metavar="TIME", help="Where they end (exclusive).")
+@click.option(
+    "--since",
+    "begin",
+    cls=RenamedOption,
+    formerly=("--from",),
+    required=True,
+    metavar="TIME",
+    help="The first hour, or day, that is rewritten.",
+)
+@click.option(
+    "--until",
+    "end",
+    cls=RenamedOption,
+    formerly=("--to",),
+    required=True,
+    metavar="TIME",
+    help="Where they end (exclusive).",
+)
 @_partition_by
 @_columns
 @_event_time_field
@@ -498,7 +522,7 @@ def _line(outcome: LakeLoad) -> str:
 @output_flag()
 def backfill(begin: str, end: str, as_data: bool, **flags: Unpack[_LoaderFlags]) -> None:
     """Rewrite whole hours or days of the table from the log; loads may run meanwhile."""
-    from_ms, to_ms = moment_ms(begin, "--from"), moment_ms(end, "--to")
+    from_ms, to_ms = moment_ms(begin, "--since"), moment_ms(end, "--until")
     start_loader = _prepared("ottla load backfill", flags, _loader_of(flags))
     with JobProgress() as progress:
         progress.show("Spark starts")
@@ -517,7 +541,7 @@ def backfill(begin: str, end: str, as_data: bool, **flags: Unpack[_LoaderFlags])
 @command.command(name="compact")
 @config_flag("load", "compact")
 @target_flags
-@click.option("--target-file-bytes", type=click.IntRange(min=1 << 16), default=128 << 20, show_default=True)
+@_target_file_bytes_flag
 @output_flag()
 def compact(
     target: str | None,
@@ -550,12 +574,13 @@ def compact(
 @config_flag("load", "vacuum")
 @target_flags
 @click.option(
-    "--older-than-hours",
-    type=click.FloatRange(min=1),
-    default=168.0,
+    "--older-than",
+    metavar=DURATION,
+    default="7d",
     show_default=True,
-    help="Younger files may belong to a load or a reader that runs.",
+    help="At least 1h: younger files may belong to a load or a reader that runs.",
 )
+@click.option("--older-than-hours", type=click.FloatRange(min=1), metavar="N", hidden=True)
 @click.option("--dry-run", is_flag=True, help="Only name the files.")
 @output_flag()
 def vacuum(
@@ -563,11 +588,16 @@ def vacuum(
     storage: tuple[str, ...],
     table: str | None,
     catalog: tuple[str, ...],
-    older_than_hours: float,
+    older_than: str,
+    older_than_hours: float | None,
     dry_run: bool,
     as_data: bool,
 ) -> None:
     """Remove files that no version of the table needs: of tasks that died, and those that were replaced."""
+    if older_than_hours is None:
+        older_than_hours = duration_ms(older_than, "--older-than") / HOUR_MS
+        if older_than_hours < 1:
+            raise click.UsageError(f"--older-than is at least 1h, not {older_than}.")
     place = lake_target(target, storage, table, catalog)
     from ottla.spark.lake import compaction
 

@@ -77,16 +77,14 @@ def _security(flag: str, path: Path | None) -> ClientSecurity:
 
 _what_flags: Final = flags(
     click.option(
-        "--topics", multiple=True, metavar="PATTERN", help="Topics, as patterns; may be repeated.  [default: all]"
+        "--topics", multiple=True, metavar="REGEX", help="Topics, as patterns; may be repeated.  [default: all]"
     ),
-    click.option("--exclude-topics", multiple=True, metavar="PATTERN", help="But not these."),
-    click.option("--groups", multiple=True, metavar="PATTERN", help="Groups, as patterns.  [default: all]"),
-    click.option("--exclude-groups", multiple=True, metavar="PATTERN", help="But not these."),
+    click.option("--exclude-topics", multiple=True, metavar="REGEX", help="But not these."),
+    click.option("--groups", multiple=True, metavar="REGEX", help="Groups, as patterns.  [default: all]"),
+    click.option("--exclude-groups", multiple=True, metavar="REGEX", help="But not these."),
     click.option("--no-groups", is_flag=True, help="Translate no group's offsets."),
     click.option("--no-configs", is_flag=True, help="Do not keep topics' settings in step."),
-    click.option(
-        "--exclude-configs", multiple=True, metavar="PATTERN", help="Settings that the target has for itself."
-    ),
+    click.option("--exclude-configs", multiple=True, metavar="REGEX", help="Settings that the target has for itself."),
     click.option(
         "--start",
         type=click.Choice(["earliest", "latest"]),
@@ -94,7 +92,9 @@ _what_flags: Final = flags(
         show_default=True,
         help="Where a topic begins that was not copied before.",
     ),
-    click.option("--replication-factor", type=int, default=-1, help="Of topics that are made.  [default: target's]"),
+    click.option(
+        "--replication-factor", type=int, metavar="N", default=-1, help="Of topics that are made.  [default: target's]"
+    ),
     click.option(
         "--existing-topics",
         type=click.Choice(["fail", "append"]),

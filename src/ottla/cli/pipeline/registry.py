@@ -25,7 +25,13 @@ LISTEN: Final = "127.0.0.1:8081"
 @click.command(name="serve")
 @bootstrap_flag
 @listen_flag(LISTEN, metavar="[https://]HOST:PORT")
-@click.option("--topic", default=SCHEMA_REGISTRY_TOPIC.default, show_default=True, help="Where the schemas are kept.")
+@click.option(
+    "--topic",
+    metavar="TOPIC",
+    default=SCHEMA_REGISTRY_TOPIC.default,
+    show_default=True,
+    help="Where the schemas are kept.",
+)
 @click.option(
     "--replication-factor",
     type=click.IntRange(1, 32767),

@@ -14,7 +14,7 @@ _MIB = 1 << 20
 
 
 @click.command(name="spark-archive")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--package", "packages", multiple=True, metavar="NAME", help="One more installed package, with what it needs."
 )

@@ -54,7 +54,7 @@ _PROPERTIES: Final = (*_PARTS, "key.separator", "line.separator", "headers.separ
 @bootstrap_flag
 @click.option("--from-beginning", is_flag=True, help="Start with the oldest record.  [default: with the next new one]")
 @click.option(
-    "--offset", "offset", metavar="N|earliest|latest", help="Where to start, in every partition that is read."
+    "--offset", "offset", metavar="OFFSET|earliest|latest", help="Where to start, in every partition that is read."
 )
 @click.option(
     "--partition",

@@ -132,7 +132,7 @@ _PROPERTIES: Final = (
 @bootstrap_flag
 @click.option("--key-separator", metavar="TEXT", help="Lines are KEY<separator>VALUE.")
 @click.option("--key", metavar="TEXT", help="The key of every record.")
-@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record.")
+@click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header of every record.")
 @click.option(
     "--timestamp",
     "timestamp_ms",

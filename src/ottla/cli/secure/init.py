@@ -28,25 +28,25 @@ _BROKERS: Final = "BROKERS"
 
 
 @click.command(name="init")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--host",
     "hosts",
     multiple=True,
-    metavar="NAME",
+    metavar="HOST",
     help="A host name or IP address by which clients reach the broker; repeatable.  [default: this machine's name]",
 )
-@click.option("--port", type=click.IntRange(1, PORT_MAX), default=9093, show_default=True)
+@click.option("--port", type=click.IntRange(1, PORT_MAX), metavar="PORT", default=9093, show_default=True)
 @click.option(
     "--zookeeper",
-    metavar="CONNECT",
+    metavar="HOST:PORT,.../CHROOT",
     help="Be the first broker of a cluster that shares this ZooKeeper, HOST:PORT,HOST:PORT/CHROOT: by TLS, with an "
     "authorizer, and a listener for brokers alone at the next port.",
 )
 def command(folder: Path, hosts: tuple[str, ...], port: int, zookeeper: str | None) -> None:
-    """Make a CA, a certificate, an admin user and the files of broker and clients in FOLDER.
+    """Make a CA, a certificate, an admin user and the files of broker and clients in DIR.
 
-    FOLDER must be empty or new.  The password of the user is only in its files, which only their owner can read.
+    DIR must be empty or new.  The password of the user is only in its files, which only their owner can read.
     With --zookeeper a certificate for its servers is made, too, and other brokers join with `ottla secure token`.
     """
     from ottla.runtime.clock import SystemClock

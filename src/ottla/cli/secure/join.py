@@ -24,11 +24,11 @@ _NODE_ID: Final = "node.id"
 
 @click.command(name="join")
 @click.argument("token_file", metavar="TOKEN_FILE")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--node-id", type=click.IntRange(0), metavar="N", help="Where the token names none.")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--node-id", type=click.IntRange(0), metavar="ID", help="Where the token names none.")
 @click.option(
     "--host",
-    metavar="NAME",
+    metavar="HOST",
     help="The name in the token, where this machine does not know it: behind a router that translates addresses.",
 )
 @click.option(
@@ -38,10 +38,10 @@ _NODE_ID: Final = "node.id"
     help="Read the passphrase there.  [default: it is asked for at the terminal]",
 )
 def command(token_file: str, folder: Path, node_id: int | None, host: str | None, passphrase_file: Path | None) -> None:
-    """Write the keys and settings of a token of `ottla secure token` to FOLDER, and register the broker's user.
+    """Write the keys and settings of a token of `ottla secure token` to DIR, and register the broker's user.
 
-    TOKEN_FILE must be readable by its owner only; - is standard input.  FOLDER must be empty or new.  Afterwards the
-    broker starts with FOLDER/server.properties.
+    TOKEN_FILE must be readable by its owner only; - is standard input.  DIR must be empty or new.  Afterwards the
+    broker starts with DIR/server.properties.
     """
     from ottla.runtime.clock import SystemClock
     from ottla.runtime.installed import TOKENS, require_modules

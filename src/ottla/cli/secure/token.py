@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ottla.cli.client_flags import DURATION, RenamedOption, duration_ms
 from ottla.cli.config_file import CONFIG_FILE_BYTES_MAX, file_settings, read_config_file
 from ottla.cli.output import say
 from ottla.model.errors import ConfigError
+from ottla.model.limits import DAY_MS, MINUTE_MS
 from ottla.observe.events import start_logging
 from ottla.runtime.secret_file import read_secret_text, write_secret_file
 from ottla.runtime.text_file import read_text_file
@@ -24,29 +26,35 @@ if TYPE_CHECKING:
 
 _PASSWORD_BYTES: Final = 16
 _PEM_HINT: Final = "is it a PEM file?"
-_UNITS_MS: Final = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_VALID_MAX_MS: Final = 30 * _UNITS_MS["d"]
+_VALID_MAX_MS: Final = 30 * DAY_MS
 _HOST_LENGTH_MAX: Final = 253
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
 
 
 @click.command(name="token")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True))
-@click.option("--host", required=True, metavar="NAME", help="The name or IP address by which others reach the broker.")
-@click.option("--node-id", type=click.IntRange(0), metavar="N", help="Its node.id.  [default: `secure join` names it]")
-@click.option("--valid-for", default="1h", show_default=True, metavar="TIME", help="30m, 1h, 2d: at most 30d.")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option("--host", required=True, metavar="HOST", help="The name or IP address by which others reach the broker.")
+@click.option("--node-id", type=click.IntRange(0), metavar="ID", help="Its node.id.  [default: `secure join` names it]")
+@click.option("--valid-for", default="1h", show_default=True, metavar=DURATION, help="30m, 1h, 2d: at most 30d.")
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The settings of a broker of the cluster.  [default: FOLDER/server.properties]",
+    help="The settings of a broker of the cluster.  [default: DIR/server.properties]",
 )
 @click.option(
     "--cluster-id",
     metavar="ID",
     help="Of the cluster, where ZooKeeper cannot be reached.  [default: read from ZooKeeper]",
 )
-@click.option("--output", metavar="FILE", help="The token; - for standard output.  [default: NAME.token]")
+@click.option(
+    "--token-file",
+    "output",
+    cls=RenamedOption,
+    formerly=("--output",),
+    metavar="FILE",
+    help="The token; - for standard output.  [default: HOST.token]",
+)
 @click.option(
     "--passphrase-file",
     type=click.Path(path_type=Path),
@@ -63,7 +71,7 @@ def command(
     output: str | None,
     passphrase_file: Path | None,
 ) -> None:
-    """Make a token by which the broker on a host joins the secured cluster, by the CA in FOLDER: ca.pem and ca.key.
+    """Make a token by which the broker on a host joins the secured cluster, by the CA in DIR: ca.pem and ca.key.
 
     It holds a certificate for the host, its own user or the cluster's login, the access to ZooKeeper and the settings
     of a broker.  A passphrase opens it, which is shown once: send it another way.
@@ -80,7 +88,7 @@ def command(
     _require_host(host)
     now_ms = SystemClock().now_ms()
     # The head has whole seconds.
-    expires_ms = (now_ms + _duration_ms(valid_for)) // 1_000 * 1_000
+    expires_ms = (now_ms + _valid_for_ms(valid_for)) // 1_000 * 1_000
     config = config or folder / SERVER_PROPERTIES
     member = member_settings([(raw.name, raw.text) for raw in read_config_file(config)], host)
     keystore = issue_certificate(
@@ -111,7 +119,7 @@ def command(
         say(f"passphrase, shown only here: {passphrase.reveal()}", err=True)
     if member.left_out:
         say(f"not in it, to be set on {host}: {', '.join(member.left_out)}", err=True)
-    say(f"on {host}: ottla secure join {'TOKEN_FILE' if output == '-' else path.name} FOLDER", err=True)
+    say(f"on {host}: ottla secure join {'TOKEN_FILE' if output == '-' else path.name} DIR", err=True)
 
 
 def _require_host(host: str) -> None:
@@ -127,14 +135,11 @@ def _require_host(host: str) -> None:
         )
 
 
-def _duration_ms(text: str) -> int:
-    number, unit = text[:-1], text[-1:]
-    if unit not in _UNITS_MS or not number.isascii() or not number.isdigit():
-        raise ConfigError(f"--valid-for {text!r} is not a time", hint="write 30m, 1h or 2d")
-    duration_ms = int(number[:9]) * _UNITS_MS[unit]
-    if not 0 < duration_ms <= _VALID_MAX_MS:
+def _valid_for_ms(text: str) -> int:
+    found = duration_ms(text, "--valid-for")
+    if not MINUTE_MS <= found <= _VALID_MAX_MS:
         raise ConfigError(f"--valid-for {text} is not between 1m and 30d", hint="a token is made when it is needed")
-    return duration_ms
+    return found
 
 
 def _contents(member: MemberSettings) -> dict[str, str]:

@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.client_flags import json_flag
+from ottla.cli.client_flags import output_flag
 from ottla.cli.pipeline.job_settings import config_flag
 from ottla.model.errors import ConfigError
 
@@ -22,7 +22,7 @@ from ottla.model.errors import ConfigError
 @click.option("--dry-run", is_flag=True)
 @click.option("--storage", multiple=True, metavar="KEY=VALUE")
 @click.option("--secret", hidden=True)
-@json_flag()
+@output_flag()
 def load(**given: object) -> None:
     seen.append(given)
 
@@ -90,7 +90,7 @@ def test_every_flag_and_argument_can_be_in_the_file(tmp_path: Path) -> None:
         "dry_run": True,
         "storage": ("region=eu", "port=5", "secure=true"),
         "secret": None,
-        "as_json": True,
+        "as_data": True,
     }
 
 

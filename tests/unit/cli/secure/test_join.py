@@ -153,13 +153,17 @@ def test_token_is_made_without_a_connection_when_the_cluster_is_named(authority:
         (["--host", "b2 example"], "is not a host name"),
         (["--host", "b2\nHost"], "is not a host name"),
         (["--host", "0.0.0.0"], "is not the address of one machine"),
-        (["--host", "b2", "--valid-for", "soon"], "is not a time"),
         (["--host", "b2", "--valid-for", "31d"], "is not between"),
         (["--host", "b2", "--valid-for", "0m"], "is not between"),
     ],
 )
 def test_token_needs_a_host_and_a_time(authority: Path, flags: list[str], problem: str) -> None:
     assert problem in refusal(["secure", "token", str(authority), "--cluster-id", "id", *flags])
+
+
+def test_token_that_is_valid_for_no_duration_is_a_wrong_call(authority: Path) -> None:
+    given = ["secure", "token", str(authority), "--cluster-id", "id", "--host", "b2", "--valid-for", "soon"]
+    assert "--valid-for is a duration like" in CliRunner().invoke(program, given).output
 
 
 def test_token_does_not_replace_a_file_and_leaves_no_passphrase(authority: Path, tmp_path: Path) -> None:
