@@ -332,3 +332,52 @@ def test_produce_sends_typed_lines_before_the_input_ends(bootstrap: str, new_top
     finally:
         writer.kill()
         writer.wait()
+
+
+def test_consume_of_a_group_continues_after_what_it_has_written(bootstrap: str, new_topic: NewTopicName) -> None:
+    topic, other = new_topic(), new_topic()
+    group = f"group-of-{topic}"
+    ottla(bootstrap, "produce", topic, stdin="1\n2\n3\n")
+    read = ("consume", topic, other, "--group", group, "--from-beginning", "--max-messages")
+    assert ottla(bootstrap, *read, "2").stdout == b"1\n2\n"
+    ottla(bootstrap, "produce", other, stdin="4\n")
+    assert sorted(ottla(bootstrap, *read, "2", "--show", "topic,value").stdout.decode().splitlines()) == sorted(
+        [f"Topic:{topic}\t3", f"Topic:{other}\t4"]
+    )
+
+
+def test_records_are_deleted_up_to_an_offset(bootstrap: str, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    ottla(bootstrap, "produce", topic, stdin="1\n2\n3\n")
+    deletion = ("topic", "delete-records", topic, "--before-offset", "2")
+    assert b"nothing was changed" in ottla(bootstrap, *deletion).stderr
+    assert consume(bootstrap, topic) == "1\n2\n3\n"
+    ottla(bootstrap, *deletion, "--execute")
+    assert consume(bootstrap, topic) == "3\n"
+    shown = json.loads(ottla(bootstrap, "topic", "offsets", topic, "--json").stdout)
+    assert (shown["start_offset"], shown["end_offset"], shown["records"]) == (2, 3, 1)
+
+
+def test_settings_of_a_topic_are_set_shown_and_deleted(bootstrap: str, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    config = ("config", "show", "--topic", topic)
+    assert ottla(bootstrap, "config", "set", "--topic", topic, "retention.ms=5000").stdout.decode() == (
+        f"set retention.ms of topic {topic}\n"
+    )
+    shown = json.loads(ottla(bootstrap, *config, "retention.ms", "--json").stdout)
+    assert (shown["key"], shown["value"], shown["source"]) == ("retention.ms", "5000", "dynamic_topic")
+    ottla(bootstrap, "config", "delete", "--topic", topic, "retention.ms")
+    assert b"retention.ms" not in ottla(bootstrap, *config).stdout
+    assert b"retention.ms" in ottla(bootstrap, *config, "--all").stdout
+    refused = ottla(bootstrap, "config", "delete", "--topic", topic, "retention.sm", status=1)
+    assert b"has no setting 'retention.sm'\nhint: did you mean retention.ms?" in refused.stderr
+
+
+def test_top_shows_the_topics_and_the_lag_of_groups(bootstrap: str, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    group = f"group-of-{topic}"
+    ottla(bootstrap, "produce", topic, stdin="1\n2\n3\n")
+    ottla(bootstrap, "consume", topic, "--group", group, "--from-beginning", "--max-messages", "1")
+    shown = json.loads(ottla(bootstrap, "top", "--count", "1", "--every", "100ms", "--json").stdout)
+    assert {"topic": topic, "partitions_count": 1, "records_s": 0.0} in shown["topics"]
+    assert {"group": group, "topic": topic, "records_s": 0.0, "lag_records": 2} in shown["groups"]

@@ -127,6 +127,13 @@ def _keep(name: str) -> Callable[[click.Context, click.Parameter, str | None], s
     return keep
 
 
+def complete_profiles(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell."""
+    from ottla.client.wire.destination.profiles import ProfileFolder, profiles_folder
+
+    return [name for name in ProfileFolder(profiles_folder(os.environ)).names() if name.startswith(incomplete)]
+
+
 def _choose(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
     _keep(_BOOTSTRAP)(context, parameter, value)
     return _destination(context).bootstrap
@@ -156,6 +163,7 @@ _profile_flag: Final = click.option(
     is_eager=True,
     expose_value=False,
     callback=_keep(_PROFILE),
+    shell_complete=complete_profiles,
     help="Connect as this profile says (`ottla profile`).  [default: OTTLA_PROFILE, else the one in use]",
 )
 
@@ -302,7 +310,8 @@ def check_reachable(bootstrap: str, client_id: str, flag: str, security: ClientS
         if not error.is_retriable:
             raise
         hint = f"is the broker running, and is {flag} right?"
-        raise BrokerUnreachable(f"{flag} {bootstrap}: {error}", hint=hint) from error
+        where = flag if bootstrap in str(error) else f"{flag} {bootstrap}"
+        raise BrokerUnreachable(f"{where}: {error}", hint=hint) from error
 
 
 def one_name(kind: str, argument: str | None, option: str | None) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from ottla.cli.client_flags import assignments, output_flag
+from ottla.cli.client_flags import assignments, complete_profiles, output_flag
 from ottla.cli.output import data_lines, say, table
 from ottla.client.wire.address import parse_bootstrap
 from ottla.client.wire.destination.destination import ADDRESS_VARIABLES, PROFILE_VARIABLE, Given
@@ -109,7 +109,7 @@ def new_properties(
 
 
 @command.command()
-@click.argument("name", metavar="NAME", required=False)
+@click.argument("name", metavar="NAME", required=False, shell_complete=complete_profiles)
 @click.option("--none", "uses_none", is_flag=True, help="Use none from now on.")
 def use(name: str | None, uses_none: bool) -> None:
     """Use a profile from now on, in all terminals."""
@@ -150,7 +150,7 @@ def list_profiles(as_data: bool) -> None:
 
 
 @command.command()
-@click.argument("name", metavar="[NAME]", required=False)
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=complete_profiles)
 @output_flag()
 def show(name: str | None, as_data: bool) -> None:
     """Show the settings of a profile, without its secrets; without NAME those of the one in use."""
@@ -171,7 +171,7 @@ def show(name: str | None, as_data: bool) -> None:
 
 
 @command.command()
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_profiles)
 def delete(names: tuple[str, ...]) -> None:
     """Delete profiles."""
     folder = _folder()

@@ -235,3 +235,17 @@ def test_command_beside_a_broker_for_tests_has_no_other_address_and_no_login() -
         "OTTLA_BOOTSTRAP_SERVERS": "127.0.0.1:5",
         "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:5",
     }
+
+
+def test_names_of_profiles_are_completed_in_the_shell(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("live", "test"):
+        ottla("profile", "create", name, "-b", f"{name}:1")
+    capsys.readouterr()
+    monkeypatch.setenv("_OTTLA_COMPLETE", "bash_complete")
+    for words in ("ottla profile use li", "ottla topic list --profile li"):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+        assert run([]) == 0
+        assert capsys.readouterr().out == "plain,live\n"

@@ -268,7 +268,7 @@ main()
 
 @pytest.mark.parametrize(
     "name",
-    ["ottla.cli", "ottla.cli.exit_status", "ottla.cli.program", "click", "ottla.cli.topic"],
+    ["ottla.cli", "ottla.cli.exit_status", "ottla.cli.program", "click", "ottla.cli.topic.verb"],
 )
 def test_ctrl_c_while_modules_are_imported_leaves_no_traceback(name: str) -> None:
     done = _child(_INTERRUPTED_AT.format(name=name))

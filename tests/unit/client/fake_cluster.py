@@ -343,7 +343,7 @@ class FakeBroker:
         return response
 
     def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        """The end, for every question but the earliest offset."""
+        """The earliest offset, that at a time, else the end."""
         response = ListOffsetsResponse()
         for topic in request.topics:
             rows = []
@@ -364,6 +364,8 @@ class FakeBroker:
 
     def _listed(self, partition: TopicPartition, timestamp: int) -> int:
         log = self.cluster.partitions[partition]
+        if timestamp >= 0:
+            return next((record.offset for record in log.records() if record.timestamp_ms >= timestamp), -1)
         return log.start if timestamp == EARLIEST else log.end
 
     def _fetch(self, version: int, request: FetchRequest) -> FetchResponse:

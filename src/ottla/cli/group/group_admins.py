@@ -16,7 +16,7 @@ from ottla.cli.cluster.connection import (
 )
 from ottla.cli.output import say
 from ottla.model.errors import OttlaError
-from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
+from ottla.model.identifiers import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from ottla.client.consumer_registry.group_admin import TreeGroupAdmin
@@ -52,23 +52,6 @@ def states_named(texts: Iterable[str]) -> list[str]:
             raise click.UsageError(f"--state is one of {', '.join(_STATES.values())}, not {word!r}.")
         found.append(state)
     return found
-
-
-def partitions_named(cluster: Cluster, texts: Iterable[str]) -> list[TopicPartition]:
-    """`TOPIC` means all of its partitions, `TOPIC:0,2` these.  Raises UnknownTopic, UsageError."""
-    found: list[TopicPartition] = []
-    for text in texts:
-        topic, colon, numbers = text.partition(":")
-        if not colon:
-            found += [TopicPartition(topic, partition) for partition in cluster.partitions(topic)]
-            continue
-        for number in numbers.split(","):
-            if not (number.isascii() and number.isdecimal() and len(number) <= 9):
-                raise click.UsageError(f"--topic is TOPIC or TOPIC:0,1, not {text!r}.")
-            partition = TopicPartition(topic, int(number))
-            cluster.leader(partition)
-            found.append(partition)
-    return list(dict.fromkeys(found))
 
 
 KINDS: Final = ("classic", "consumer", "tree")

@@ -327,7 +327,7 @@ def _given(target: Target, group_id: str) -> dict[TopicPartition, int]:
 def _chosen(
     cluster: Cluster, group_id: str, topics: Sequence[str], committed: Mapping[TopicPartition, int]
 ) -> list[TopicPartition]:
-    from ottla.cli.group.group_admins import partitions_named
+    from ottla.cli.partition_names import partitions_named
 
     if topics:
         return partitions_named(cluster, topics)

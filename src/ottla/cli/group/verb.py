@@ -19,10 +19,10 @@ from ottla.cli.group.group_admins import (
     groups_argument,
     kind_flag,
     open_group_admins,
-    partitions_named,
     states_named,
 )
 from ottla.cli.output import data_lines, raise_together, say, table
+from ottla.cli.partition_names import partitions_named
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 

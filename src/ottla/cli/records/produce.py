@@ -1,4 +1,4 @@
-"""`ottla produce`: lines of standard input to a topic."""
+"""`ottla produce`: lines of standard input, or of a file, to a topic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, Final
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 import click
 
@@ -23,6 +25,7 @@ from ottla.cli.client_flags import (
     truth,
 )
 from ottla.cli.output import say
+from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.records.record_text import (
     TIMESTAMP_MS_MAX,
     TIMESTAMP_MS_MIN,
@@ -130,6 +133,13 @@ _PROPERTIES: Final = (
 @click.argument("topic_argument", metavar="TOPIC", required=False)
 @click.option("--topic", "topic_option", metavar="TOPIC", help="The same as TOPIC.")
 @bootstrap_flag
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Read it, and show the progress.  [default: standard input]",
+)
 @click.option("--key-separator", metavar="TEXT", help="Lines are KEY<separator>VALUE.")
 @click.option("--key", metavar="TEXT", help="The key of every record.")
 @click.option("--header", "headers", multiple=True, metavar="KEY=VALUE", help="A header of every record.")
@@ -174,6 +184,7 @@ def command(
     topic_argument: str | None,
     topic_option: str | None,
     bootstrap: str,
+    path: Path | None,
     key_separator: str | None,
     key: str | None,
     headers: tuple[str, ...],
@@ -189,7 +200,7 @@ def command(
     properties: tuple[str, ...],
     verbose: bool,
 ) -> None:
-    """Write lines of standard input to a topic, one record each.
+    """Write lines of standard input, or of a file, to a topic, one record each.
 
     \b
     echo 'user-7:clicked' | ottla produce clicks --key-separator :
@@ -220,16 +231,17 @@ def command(
     from ottla.client.producing.settings import ProducerOptions
     from ottla.records.compression import Codec
 
-    source = sys.stdin.buffer
     batching = Batching(batch_bytes=batch_size, codec=Codec.from_name(codec))
     waiting = tell_of_waiting()
     options = ProducerOptions(
         acks=_ACKS[acks], transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
     )
     with (
+        _opened(path) as source,
         open_cluster(bootstrap, "ottla-produce", waiting) as cluster,
         RecordProducer(cluster, options, batching) as producer,
         _whole_input(producer, is_transaction=options.transactional_id is not None),
+        _FileProgress(path) as progress,
     ):
         cluster.topic(topic, allow_auto_topic_creation=True)
         try:
@@ -238,6 +250,7 @@ def command(
                     producer.push()
                 else:
                     _add(producer, topic, _record(line, how, as_json, number), fixed)
+                    progress.add(line)
                 _check(producer.poll(), verbose)
                 while not producer.has_room:
                     _look(producer.poll(_STEP_MS), verbose, waiting)
@@ -246,6 +259,46 @@ def command(
                 _finish(producer, verbose, waiting)
             raise
         _finish(producer, verbose, waiting)
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[BinaryIO]:
+    if path is None:
+        yield sys.stdin.buffer
+        return
+    with path.open("rb", buffering=0) as file:
+        yield cast(BinaryIO, file)
+
+
+class _FileProgress:
+    """How much of the file was read; of standard input nothing is shown."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._progress = None if path is None else JobProgress()
+        self._size_bytes = 0 if path is None else path.stat().st_size
+        self._records_count = 0
+        self._read_bytes = 0
+
+    def add(self, line: bytes) -> None:
+        self._records_count += 1
+        self._read_bytes += len(line) + 1
+        if self._progress is not None:
+            self._progress.show(file_progress(self._records_count, self._read_bytes, self._size_bytes))
+
+    def __enter__(self) -> _FileProgress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.close()
+
+
+def file_progress(records_count: int, read_bytes: int, size_bytes: int) -> str:
+    """A pipe, or a file that grows, has no size to compare with."""
+    share = f", {100 * read_bytes / size_bytes:.0f} %" if read_bytes <= size_bytes else ""
+    return f"{records_count:,} {'record' if records_count == 1 else 'records'}, {read_bytes / MIB:,.1f} MiB{share}"
 
 
 @contextmanager

@@ -53,6 +53,7 @@ class LineFormat:
     has_timestamp: bool = False
     has_partition: bool = False
     has_offset: bool = False
+    has_topic: bool = False
     key_separator: bytes = b"\t"
     headers_delimiter: bytes = b"\t"
     headers_separator: bytes = b","
@@ -75,15 +76,17 @@ def parse_line(line: bytes, how: LineFormat) -> InputRecord:
     return InputRecord(key, _or_null(rest, how), headers)
 
 
-def format_line(partition: int, record: Record, header_is_append_time: bool, how: LineFormat) -> bytes:
+def format_line(partition: TopicPartition, record: Record, header_is_append_time: bool, how: LineFormat) -> bytes:
     """The line of Kafka's console consumer; absent bytes are `null` there."""
     null = how.null_literal if how.null_literal is not None else b"null"
     parts = []
+    if how.has_topic:
+        parts.append(f"Topic:{partition.topic}".encode())
     if how.has_timestamp:
         kind = "LogAppendTime" if header_is_append_time else "CreateTime"
         parts.append(f"{kind}:{record.timestamp_ms}".encode())
     if how.has_partition:
-        parts.append(f"Partition:{partition}".encode())
+        parts.append(f"Partition:{partition.partition}".encode())
     if how.has_offset:
         parts.append(f"Offset:{record.offset}".encode())
     if how.has_headers:

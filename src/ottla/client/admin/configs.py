@@ -30,10 +30,11 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class ConfigResource(NamedTuple):
-    """`name` is a topic's name or a broker's node id; an empty broker name means the default of all brokers."""
+    """`name` is that of a topic or a group, or a broker's node id; an empty one of a broker: the default of all."""
 
     type: ResourceType
     name: str
@@ -52,6 +53,8 @@ class ConfigSource(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    DYNAMIC_GROUP = 8
 
 
 class ConfigEntry(NamedTuple):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from ottla.cli import topic
 from ottla.cli.records import consume, produce
+from ottla.cli.topic import verb as topic
 from ottla.client.fetching.fetch_requests import FetchLimits
 from ottla.client.fetching.fetcher import Fetcher
 from ottla.client.wire.cluster import Cluster
@@ -130,6 +131,67 @@ def test_consume_ends_when_nothing_has_come_for_so_long(fake: FakeCluster) -> No
     assert 5000 <= fake.clock.monotonic_ms() - started_ms < 7000
 
 
+def test_consume_starts_at_a_time_or_so_many_before_the_end(fake: FakeCluster) -> None:
+    for time_ms in (1000, 2000, 3000):
+        fake.partitions[P0].append(build_batch([Record(0, time_ms, b"k", str(time_ms).encode())]))
+    read = ("t", "--partition", "0", "--until-end", "--offset")
+    assert run_consume(*read, "@1970-01-01T00:00:02").stdout == "2000\n3000\n"
+    assert run_consume(*read, "@2000").stdout == "2000\n3000\n"
+    assert run_consume(*read, "@3001").stdout == ""
+    assert run_consume(*read, "-1").stdout == "3000\n"
+    assert run_consume(*read, "-99").stdout == "1000\n2000\n3000\n"
+
+
+def test_consume_reads_several_topics_and_those_of_a_pattern(fake: FakeCluster) -> None:
+    fake.add_topic("u", 1)
+    fake.add_topic("v", 1)
+    for topic_name in "tuv":
+        fill(fake, TopicPartition(topic_name, 0), topic_name.encode())
+    read = ("--from-beginning", "--until-end", "--show", "topic,value")
+    assert sorted(run_consume("t", "u", *read).stdout.splitlines()) == ["Topic:t\tt", "Topic:u\tu"]
+    assert sorted(run_consume("--pattern", "[uv]", *read).stdout.splitlines()) == ["Topic:u\tu", "Topic:v\tv"]
+    assert run_consume("--pattern", "none", *read).stdout == ""
+
+
+def test_consume_writes_the_records_of_its_filters_and_counts_only_these(fake: FakeCluster) -> None:
+    fill(fake, P0, b"/jobs/1", b"/in/bob", b"/jobs/2", b"/jobs/3")
+    read = ("t", "--partition", "0", "--offset", "0", "--until-end", "--filter", "value=^/jobs")
+    assert run_consume(*read, "--max-messages", "2").stdout == "/jobs/1\n/jobs/2\n"
+    assert run_consume(*read, "--filter", "value=[23]$").stdout == "/jobs/2\n/jobs/3\n"
+    assert run_consume(*read, "--filter", "key=^x").stdout == ""
+
+
+def test_consume_writes_records_in_the_format_of_kcat(fake: FakeCluster) -> None:
+    fake.partitions[P1].append(build_batch([Record(0, 7, None, b"v", (("h", b"x"), ("n", None)))]))
+    read = ("t", "--partition", "1", "--offset", "0", "--until-end", "--format")
+    assert run_consume(*read, r"%t[%p]@%o %T %K:%k %S:%s %h 100%%\n").stdout == "t[1]@0 7 -1: 1:v h=x,n= 100%\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["t", "--pattern", "u"], "not both"),
+        (["--pattern", "("], "--pattern"),
+        (["t", "u", "--partition", "0"], "--partition is of one topic"),
+        (["t", "--offset", "soon"], "--offset is earliest"),
+        (["t", "--offset", "@soon"], "a moment like"),
+        (["t", "--offset", "@-soon"], "a duration like"),
+        (["t", "--filter", "value"], "--filter takes"),
+        (["t", "--filter", "header.=x"], "--filter takes"),
+        (["t", "--filter", "value=("], "--filter"),
+        (["t", "--format", "%q"], "--format does not know '%q'"),
+        (["t", "--format", "%"], "--format does not know '%'"),
+        (["t", "--format", "%s", "--show", "key"], "--format has its own"),
+        (["t", "--group", "g", "--offset", "5"], "earliest or latest"),
+        (["t", "--group", "g", "--until-end"], "--group excludes"),
+    ],
+)
+def test_consume_refuses_flags_that_contradict_each_other(arguments: list[str], what: str) -> None:
+    done = run_consume(*arguments)
+    assert done.exit_code == 2
+    assert what in done.output
+
+
 def test_consume_does_not_show_control_records(fake: FakeCluster) -> None:
     fake.partitions[P0].append(build_batch([Record(0, 1, b"\0\0\0\1", b"\0\0")], is_control=True))
     fill(fake, P0, b"data")
@@ -190,7 +252,6 @@ def test_consume_tells_a_damaged_batch(fake: FakeCluster) -> None:
     [
         ([], "Name a topic"),
         (["t", "--from-beginning", "--offset", "3"], "exclude each other"),
-        (["t", "--offset", "-1"], "--offset is"),
         (["t", "--offset", "soon"], "--offset is"),
         (["t", "--offset", str(1 << 63)], "--offset is"),
         (["t", "--show", "key,valve"], "Did you mean value"),
@@ -224,7 +285,7 @@ def test_consume_reads_added_partitions_from_their_start_and_goes_on_in_the_othe
     with fake.client() as cluster, Fetcher(cluster, {P0: 7}) as fetcher:
         known, wanted = {P0: 7}, [P0]
         for _ in range(2):
-            consume._seek_added(cluster, fetcher, "t", wanted, known)
+            consume._seek_added(cluster, fetcher, ["t"], wanted, known)
             assert dict(fetcher.positions) == {P0: 7, P1: 0}
             fetcher.seek(P1, 0)
 
@@ -337,3 +398,19 @@ def test_consume_goes_on_in_other_partitions_while_one_is_refused(fake: FakeClus
     done = run_consume("t", "--from-beginning", "--max-messages", "2")
     assert (done.exit_code, done.stdout) == (0, "first\nsecond\n")
     assert next(refusals, None) is None, "it waited for the refused partition"
+
+
+def test_produce_reads_a_file_and_shows_how_far_it_is(fake: FakeCluster, tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"a\nb\nlast")
+    done = run_produce("t", "--partition", "0", "--file", str(path))
+    assert done.exit_code == 0, done.output
+    assert [record.value for record in fake.partitions[P0].records()] == [b"a", b"b", b"last"]
+    assert done.stdout == ""
+    missing = run_produce("t", "--file", str(tmp_path / "gone"))
+    assert isinstance(missing.exception, FileNotFoundError)
+
+
+def test_progress_of_a_file_has_a_share_where_its_size_is_known() -> None:
+    assert produce.file_progress(1, 1 << 20, 4 << 20) == "1 record, 1.0 MiB, 25 %"
+    assert produce.file_progress(2_000, 5 << 20, 4 << 20) == "2,000 records, 5.0 MiB"

@@ -18,6 +18,7 @@ from ottla.cli.records.record_text import (
 from ottla.model.identifiers import TopicPartition
 from ottla.records.record import Record
 
+PLACE = TopicPartition("t", 3)
 BYTES_OR_NULL = st.none() | st.binary(max_size=20)
 RECORDS = st.builds(
     Record,
@@ -112,6 +113,9 @@ def test_parse_line_leaves_a_plain_line_as_it_is() -> None:
 def test_format_line_shows_the_parts_in_the_order_of_kafkas_tool() -> None:
     record = Record(7, 1000, b"k", None, (("h", b"v"), ("n", None)))
     everything = LineFormat(True, True, True, True, True, True)
-    assert format_line(3, record, False, everything) == b"CreateTime:1000\tPartition:3\tOffset:7\th:v,n:null\tk\tnull\n"
-    assert format_line(3, record, True, LineFormat(has_timestamp=True)) == b"LogAppendTime:1000\tnull\n"
-    assert format_line(3, record._replace(headers=()), False, LineFormat(has_headers=True)) == b"NO_HEADERS\tnull\n"
+    assert (
+        format_line(PLACE, record, False, everything)
+        == b"CreateTime:1000\tPartition:3\tOffset:7\th:v,n:null\tk\tnull\n"
+    )
+    assert format_line(PLACE, record, True, LineFormat(has_timestamp=True)) == b"LogAppendTime:1000\tnull\n"
+    assert format_line(PLACE, record._replace(headers=()), False, LineFormat(has_headers=True)) == b"NO_HEADERS\tnull\n"

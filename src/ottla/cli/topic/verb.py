@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.client_flags import all_names, assignments, bootstrap_flag, open_cluster, output_flag
-from ottla.cli.output import WIDTH, data_lines, raise_together, say, table
+from ottla.cli.output import data_lines, raise_together, say
+from ottla.cli.topic import records
+from ottla.cli.topic.description import description, lines_of_kafka, topic_object
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
-from ottla.observe.text import safe_text
 
 if TYPE_CHECKING:
     from ottla.client.admin.admin import Admin
     from ottla.client.wire.errors import BrokerRefused
-    from ottla.client.wire.metadata import TopicInfo
 
 _NAMES = click.argument("names", nargs=-1, metavar="TOPIC...")
 _TOPIC_FLAG = click.option("--topic", "more_names", multiple=True, metavar="TOPIC", help="The same as TOPIC.")
@@ -32,7 +32,11 @@ _OUTPUT_FLAG = output_flag("One object for each topic.")
 
 @click.group(name="topic")
 def command() -> None:
-    """Create, list, describe, alter and delete topics."""
+    """Create, list, describe, alter and delete topics; show their offsets, delete records."""
+
+
+command.add_command(records.offsets)
+command.add_command(records.delete_records)
 
 
 @command.command()
@@ -103,7 +107,7 @@ def list_topics(bootstrap: str, exclude_internal: bool, as_data: bool) -> None:
         topics = Admin(cluster).list_topics()
     for topic in topics:
         if not (exclude_internal and topic.is_internal):
-            say(*(data_lines(_topic_object(topic, {})) if as_data else [topic.name]))
+            say(*(data_lines(topic_object(topic, {})) if as_data else [topic.name]))
 
 
 @command.command()
@@ -133,9 +137,9 @@ def describe(
                 continue
             settings = _settings_of(admin, topic.name)
             if as_data:
-                say(*data_lines(_topic_object(topic, settings)))
+                say(*data_lines(topic_object(topic, settings)))
             elif as_kafka:
-                say(*_lines_of_kafka(topic, settings))
+                say(*lines_of_kafka(topic, settings))
             else:
                 say(*([""] if shown_count else []), *description(topic, settings))
             shown_count += 1
@@ -272,70 +276,3 @@ def _settings_of(admin: Admin, name: str) -> dict[str, str]:
         for entry in sorted(entries.values())
         if entry.source is ConfigSource.DYNAMIC_TOPIC
     }
-
-
-def _topic_object(topic: TopicInfo, settings: dict[str, str]) -> dict[str, object]:
-    from ottla.model.identifiers import uuid_to_text
-
-    return {
-        "topic": topic.name,
-        "topic_id": uuid_to_text(topic.topic_id),
-        "is_internal": topic.is_internal,
-        "configs": settings,
-        "partitions": [
-            {
-                "partition": info.partition,
-                "leader": info.leader_id,
-                "leader_epoch": info.leader_epoch,
-                "replicas": list(info.replicas),
-                "in_sync_replicas": list(info.in_sync_replicas),
-            }
-            for info in topic.partitions.values()
-        ],
-    }
-
-
-def description(topic: TopicInfo, settings: Mapping[str, str]) -> list[str]:
-    """For people, at most 80 columns wide: a setting is a line, and long lists of replicas are several."""
-    from ottla.model.identifiers import uuid_to_text
-
-    partitions = list(topic.partitions.values())
-    factor = len(partitions[0].replicas) if partitions else 0
-    internal = ", internal" if topic.is_internal else ""
-    lines = [
-        f"topic {topic.name}{internal}",
-        f"  id {uuid_to_text(topic.topic_id)}",
-        f"  {counted(len(partitions), 'partition')} with {counted(factor, 'replica')} each",
-        *(f"  {name}={safe_text(value)}" for name, value in settings.items()),
-    ]
-    rows = [
-        (
-            info.partition,
-            "none" if info.leader_id < 0 else info.leader_id,
-            ",".join(map(str, info.replicas)),
-            ",".join(map(str, info.in_sync_replicas)),
-        )
-        for info in partitions
-    ]
-    return lines + table(("PARTITION", "LEADER", "REPLICAS", "IN-SYNC"), rows, width=WIDTH)
-
-
-def _lines_of_kafka(topic: TopicInfo, settings: Mapping[str, str]) -> list[str]:
-    from ottla.model.identifiers import uuid_to_text
-
-    partitions = list(topic.partitions.values())
-    factor = len(partitions[0].replicas) if partitions else 0
-    configs = ",".join(f"{name}={safe_text(value)}" for name, value in settings.items())
-    lines = [
-        f"Topic: {topic.name}\tTopicId: {uuid_to_text(topic.topic_id)}\tPartitionCount: {len(partitions)}"
-        f"\tReplicationFactor: {factor}\tConfigs: {configs}"
-    ]
-    for info in partitions:
-        leader = "none" if info.leader_id < 0 else str(info.leader_id)
-        replicas = ",".join(map(str, info.replicas))
-        in_sync = ",".join(map(str, info.in_sync_replicas))
-        lines.append(
-            f"\tTopic: {topic.name}\tPartition: {info.partition}\tLeader: {leader}"
-            f"\tReplicas: {replicas}\tIsr: {in_sync}"
-        )
-    return lines

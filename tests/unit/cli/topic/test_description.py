@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.cli.topic import description
+from ottla.cli.topic.description import description
 from ottla.client.wire.metadata import PartitionInfo, TopicInfo
 from ottla.model.error_code import ErrorCode
 
