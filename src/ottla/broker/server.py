@@ -13,9 +13,10 @@ from ottla.broker.broker import Broker
 from ottla.broker.child_processes import registry_process
 from ottla.broker.net.advertising import reachable
 from ottla.broker.net.socket_loop import SocketLoop
-from ottla.model.broker_settings import PROCESSES_COMMAND_CONFIG
+from ottla.model.broker_settings import LOG_RECORD_VALIDATION, PROCESSES_COMMAND_CONFIG
 from ottla.model.serve_options import RegistryOptions, ServeOptions
 from ottla.observe.events import fields
+from ottla.records.record_bounds import COMPILED
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.installed import SCHEMAS, require_modules
 from ottla.runtime.posix_disk import PosixDisk
@@ -26,6 +27,10 @@ log = logging.getLogger(__name__)
 # The broker makes almost no garbage with cycles, and a young collection walks what one turn allocated: rarely is
 # enough, and the long-lived objects are frozen, so that it skips them.
 _COLLECT_AFTER_ALLOCATIONS = 50_000
+_UNCHECKED_HINT = (
+    "log.record.validation=auto checks no records without the compiled check: install a wheel for this platform, build "
+    "one with a C compiler and Python's headers, or set log.record.validation"
+)
 
 
 async def serve(
@@ -101,6 +106,8 @@ async def serve(
         )
         if is_root():
             log.warning("broker.runs_as_root", extra=fields(hint="run it as a user without rights on this machine"))
+        if COMPILED is None and options.settings[LOG_RECORD_VALIDATION] == "auto":
+            log.warning("broker.records_unchecked", extra=fields(hint=_UNCHECKED_HINT))
         notify(READY)
         if registry is not None:
             registry.start()

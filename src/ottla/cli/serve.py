@@ -86,10 +86,17 @@ def command(
 
     # 290 modules and the logs, of which nothing is garbage; `serve` enables it again when the broker is ready.
     gc.disable()
+    from ottla.broker.net.listener import CHOOSE_ANOTHER, AddressTaken
     from ottla.broker.server import serve
     from ottla.runtime.event_loop import run
 
-    run(serve(options))
+    try:
+        run(serve(options))
+    except AddressTaken as error:
+        from ottla.cli.port_holder import holder_of
+
+        error.hint = f"{holder_of(error.host, error.port)}: {CHOOSE_ANOTHER}"
+        raise
 
 
 def admin_listener(address: str) -> Listener:

@@ -46,7 +46,10 @@ DEBIAN_JARS: Final = Path("/usr/share/java")
 class ZooKeeperUnavailable(OttlaError):
     """This machine cannot run a ZooKeeper; the message names the missing part."""
 
-    hint = "`pip install 'ottla[spark]'` brings ZooKeeper's jars and a Java"
+    hint = (
+        "`pip install 'ottla[spark]'` brings ZooKeeper's jars and a Java; without PySpark the jars are those of a "
+        "release in ZOOKEEPER_HOME or of Debian's libzookeeper-java"
+    )
 
 
 def find_zookeeper_java() -> Path:
@@ -58,7 +61,8 @@ def find_zookeeper_java() -> Path:
 
 
 def find_zookeeper_jars() -> list[Path]:
-    """The class path of a ZooKeeper: PySpark's jars, else Debian's, else Maven's local repository.
+    """The class path of a ZooKeeper: that in ZOOKEEPER_HOME, else PySpark's jars, else Debian's, else Maven's local
+    repository.
 
     Raises `ZooKeeperUnavailable`.
     """
@@ -66,7 +70,9 @@ def find_zookeeper_jars() -> list[Path]:
         found = jars_in(place)
         if found:
             return found
-    raise ZooKeeperUnavailable("no jars of ZooKeeper were found: neither PySpark's, nor Debian's, nor Maven's")
+    raise ZooKeeperUnavailable(
+        "no jars of ZooKeeper were found: neither in ZOOKEEPER_HOME, nor PySpark's, Debian's or Maven's"
+    )
 
 
 def jars_in(place: Path) -> list[Path]:
@@ -79,6 +85,8 @@ def jars_in(place: Path) -> list[Path]:
 
 
 def _places() -> Iterator[Path]:
+    if home := os.environ.get("ZOOKEEPER_HOME"):
+        yield Path(home)
     pyspark = importlib.util.find_spec("pyspark")  # located, not imported
     for folder in (pyspark.submodule_search_locations or ()) if pyspark is not None else ():
         yield Path(folder, "jars")

@@ -37,6 +37,12 @@ def test_jars_are_found_in_a_repository_s_folders(tmp_path: Path) -> None:
     assert len(jars_in(tmp_path)) == 2
 
 
+def test_release_of_zookeeper_that_is_named_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    jars(tmp_path, "lib/zookeeper-3.9.5.jar", "lib/zookeeper-jute-3.9.5.jar", "lib/logback-classic-1.jar")
+    monkeypatch.setenv("ZOOKEEPER_HOME", str(tmp_path))
+    assert [jar.parent for jar in find_zookeeper_jars()] == [tmp_path / "lib"] * 3
+
+
 def test_libraries_without_a_server_are_nothing(tmp_path: Path) -> None:
     jars(tmp_path, "zookeeper-jute-3.9.5.jar", "slf4j-api-2.0.17.jar")
     assert jars_in(tmp_path) == []

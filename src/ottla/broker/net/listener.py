@@ -47,9 +47,9 @@ _ACCEPT_PAUSE_S = 0.1
 _EXHAUSTED_REPORT_SWEEPS = 10_000 // SWEEP_INTERVAL_MS
 _EXHAUSTED_HINT = "raise the limit of open files (ulimit -Hn, LimitNOFILE=), or find the clients that connect so often"
 _ADDRESS_FULL_HINT = "the address has as many connections as max.connections.per.ip allows"
+CHOOSE_ANOTHER: Final = "choose another port (--listen, --admin-listen), or port 0 for a free one"
 _BIND_HINTS = {
-    errno.EADDRINUSE: "another broker may run there: choose another port (--listen, --admin-listen), "
-    "or port 0 for a free one",
+    errno.EADDRINUSE: f"another broker may run there: {CHOOSE_ANOTHER}",
     errno.EACCES: "ports below 1024 need a privilege: choose one above, such as 9092",
     errno.EADDRNOTAVAIL: "no interface of this machine has it: --listen takes an address of this machine, and "
     "advertised.listeners the one that clients use",
@@ -185,7 +185,19 @@ def listen(listening: socket.socket) -> None:
         raise _not_bound(host, port, error) from error
 
 
+class AddressTaken(ConfigError):
+    """Another program listens at this address."""
+
+    def __init__(self, host: str, port: int, message: str, *, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.host: Final = host
+        self.port: Final = port
+
+
 def _not_bound(host: str, port: int, error: Exception) -> ConfigError:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        message = f"cannot listen on {host}:{port}: {error.strerror}"
+        return AddressTaken(host, port, message, hint=_BIND_HINTS[errno.EADDRINUSE])
     return ConfigError(
         f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}",
         hint=_BIND_HINTS.get(getattr(error, "errno", 0), "is HOST:PORT an address of this machine?"),
