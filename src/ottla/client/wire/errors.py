@@ -117,7 +117,8 @@ class BrokerRefused(ClientError):
 
     def __init__(self, code: ErrorCode, subject: str, detail: str | None = None, *, hint: str | None = None) -> None:
         reason = detail or f"the broker answered {code.name}"
-        super().__init__(f"{subject}: {reason}", hint=hint or _HINTS.get(code))
+        is_named = f"'{subject.rpartition(' ')[2]}'" in reason  # as in: topic t: there is no topic 't'
+        super().__init__(reason if is_named else f"{subject}: {reason}", hint=hint or _HINTS.get(code))
         self.code = code
         self.subject = subject
         self.reason = reason
