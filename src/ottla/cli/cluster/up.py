@@ -182,11 +182,11 @@ def _announce(cluster: RunningCluster, took_s: float) -> None:
     if cluster.security is not None:
         say(f"log in as admin    --command-config {cluster.security.client_properties}")
     say(f"data and logs      {cluster.data_dir}{os.sep}")
-    for line in _how_found(cluster.bootstrap):
-        say(line)
+    for line in how_found(cluster.bootstrap):
+        say(line, err=True)
 
 
-def _how_found(bootstrap: str) -> list[str]:
+def how_found(bootstrap: str) -> list[str]:
     """What verbs without an address do in this directory, where that may surprise."""
     from ottla.client.wire.destination.destination import Given
     from ottla.client.wire.destination.found import find_destination

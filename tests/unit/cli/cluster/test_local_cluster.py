@@ -164,3 +164,19 @@ def test_data_directory_of_a_broker_is_refused_and_not_changed(tmp_path: Path) -
     with pytest.raises(LocalClusterError, match=r"data directory of one broker"), claimed_local_cluster(tmp_path):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
+
+
+def test_cluster_that_verbs_do_not_find_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "ottla-cluster").mkdir()
+    write_local_cluster(tmp_path / "ottla-cluster", LocalCluster(7, (5, 9)))
+    assert cluster_up.how_found("127.0.0.1:5,127.0.0.1:9") == []
+    (line,) = cluster_up.how_found("127.0.0.1:6")
+    assert line == (
+        "note: verbs without an address connect to 127.0.0.1:5,127.0.0.1:9 (that of the cluster in this directory); "
+        "this cluster's is --bootstrap-server 127.0.0.1:6"
+    )
+    monkeypatch.setenv("OTTLA_PROFILE", "gone")
+    (line,) = cluster_up.how_found("127.0.0.1:5,127.0.0.1:9")
+    assert line.startswith("note: verbs need --bootstrap-server 127.0.0.1:5,127.0.0.1:9: there is no profile gone")
