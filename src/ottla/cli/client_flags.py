@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import click
 
 from ottla.cli.output import FORMAT, Format, say
+from ottla.model.errors import OttlaError
 
 if TYPE_CHECKING:
     from ottla.client.wire.cluster import Cluster
@@ -298,6 +299,17 @@ def with_origin(bootstrap: str) -> Bootstrap:
     context = click.get_current_context(silent=True)
     destination: Destination | None = None if context is None else context.meta.get(_DESTINATION)
     return destination if destination is not None and destination.bootstrap == bootstrap else bootstrap
+
+
+def add_origin(context: click.Context, error: OttlaError) -> None:
+    """No broker was reached, and the error says no more than that: where its address came from is the hint."""
+    destination: Destination | None = context.meta.get(_DESTINATION)
+    if destination is None or destination.unreachable_hint is None:
+        return
+    from ottla.client.wire.errors import BrokerUnreachable
+
+    if error.hint == BrokerUnreachable.hint:
+        error.hint = destination.unreachable_hint
 
 
 def check_reachable(bootstrap: str, client_id: str, flag: str, security: ClientSecurity) -> None:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -71,6 +71,15 @@ class LazyGroup(click.Group):
     def __init__(self, name: str, verbs: Mapping[str, Verb | Family], **settings: object) -> None:
         super().__init__(name, **settings)  # type: ignore[arg-type]
         self._verbs = verbs
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OttlaError as error:
+            from ottla.cli.client_flags import add_origin
+
+            add_origin(ctx, error)
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._verbs)

@@ -13,7 +13,6 @@ from ottla.cli.client_flags import (
     open_cluster,
     optional_bootstrap_flag,
     output_flag,
-    with_origin,
 )
 from ottla.cli.cluster.connection import (
     CLIENT_ID,
@@ -136,7 +135,7 @@ def _answers_of(bootstrap: str) -> _Answers:
         else:
             failures.append(answer)
     if not brokers:
-        raise _with_origin(failures[0], bootstrap)
+        raise failures[0]
     answers: dict[int, BrokerStanding | ClientError] = {}
     while missing := [each for each in brokers.values() if each.node_id not in answers]:
         for broker in missing:
@@ -144,16 +143,6 @@ def _answers_of(bootstrap: str) -> _Answers:
             if isinstance(answer, BrokerStanding):
                 brokers = {**answer.brokers, **brokers}
     return _Answers(brokers, answers)
-
-
-def _with_origin(error: ClientError, bootstrap: str) -> ClientError:
-    from ottla.client.wire.destination.destination import Destination
-    from ottla.client.wire.errors import BrokerUnreachable
-
-    destination = with_origin(bootstrap)
-    if isinstance(error, BrokerUnreachable) and isinstance(destination, Destination):
-        error.hint = destination.unreachable_hint or error.hint
-    return error
 
 
 def _answer(address: str) -> BrokerStanding | ClientError:
