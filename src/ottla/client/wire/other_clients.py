@@ -18,7 +18,7 @@ _NAMES: Final = {
     "consumer_timeout_ms": "the timeout_ms of poll()",
     "queued_max_messages_kbytes": "stream_buffer_bytes",
     "partition_assignment_strategy": "group_protocol; the group's assignors are range and uniform",
-    "group_remote_assignor": "a setting of the group: `ottla group configure`",
+    "group_remote_assignor": "a setting of the group: `ottla config set --group`",
     "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
     "compression_type": "compression",
     "compression_codec": "compression",
