@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """`plural` where it is not the noun with an `s`.
+def counted(count: int, noun: str, plural: str | None = None, *, separator: str = "") -> str:
+    """`plural` where it is not the noun with an `s`; `separator` between thousands: `,` or `_`.
 
-    >>> counted(1, "batch", "batches"), counted(0, "batch", "batches")
-    ('1 batch', '0 batches')
+    >>> counted(1, "batch", "batches"), counted(0, "batch", "batches"), counted(4_000, "row", separator=",")
+    ('1 batch', '0 batches', '4,000 rows')
     """
-    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+    return f"{count:{separator}} {noun if count == 1 else plural or noun + 's'}"
 
 
 def listed(names: Sequence[str], shown_max: int) -> str:

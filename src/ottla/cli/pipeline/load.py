@@ -440,10 +440,9 @@ def every_flag_ms(text: str) -> int:
 
 def _run(loader: Loader, every_ms: int | None, progress: JobProgress, stop: StopRequest) -> LakeLoad:
     def show(state: LoadState) -> None:
-        progress.show(
-            f"{state.done.rows_count:,} rows in {state.done.commits_count:,} commits, {state.left_count:,} left"
-            f"{refused_text(state.done.refused)}"
-        )
+        rows = counted(state.done.rows_count, "row", separator=",")
+        commits = counted(state.done.commits_count, "commit", separator=",")
+        progress.show(f"{rows} in {commits}, {state.left_count:,} left{refused_text(state.done.refused)}")
 
     if every_ms is None:
         return loader.load(show, stop.is_made)
@@ -482,7 +481,8 @@ def refused_text(refused: Mapping[str, int]) -> str:
 def _line(outcome: LakeLoad) -> str:
     left = refused_text(outcome.refused)
     if outcome.left_count:
-        left += f"; interrupted, {outcome.left_count:,} offsets are left"
+        offsets = counted(outcome.left_count, "offset", separator=",")
+        left += f"; interrupted, {offsets} {'is' if outcome.left_count == 1 else 'are'} left"
     if outcome.table_version is None:
         return f"loaded nothing{left}" if left else "nothing to load"
     rows, files = counted(outcome.rows_count, "row"), counted(outcome.files_count, "file")
@@ -556,7 +556,8 @@ def compact(
     from ottla.spark.lake import compaction
 
     def show(state: compaction.Compaction) -> None:
-        progress.show(f"{state.files_before:,} files have become {state.files_after:,}")
+        files = counted(state.files_before, "file", separator=",")
+        progress.show(f"{files} merged into {state.files_after:,}")
 
     with JobProgress() as progress:
         progress.show("looking for small files")

@@ -179,15 +179,18 @@ def _followed(table: TableSettings, loader: Loader, progress: JobProgress, now_m
 
     track = LoadTrack(table.every_ms, now_ms)
 
+    def rows() -> str:
+        return counted(track.rows_count, "row", separator=",")
+
     def load(stops: Callable[[], bool]) -> int:
         loaded = loader.load(
-            lambda state: progress.show(f"{table.name}: {track.rows_count:,} rows, {state.left_count:,} left"),
+            lambda state: progress.show(f"{table.name}: {rows()}, {state.left_count:,} left"),
             stops,
             track,
         )
         if loaded.commits_count:
-            done = f"{track.rows_count:,} rows in {track.commits_count:,} commits{refused_text(track.letters)}"
-            progress.show(f"{table.name}: {done}")
+            commits = counted(track.commits_count, "commit", separator=",")
+            progress.show(f"{table.name}: {rows()} in {commits}{refused_text(track.letters)}")
         return loaded.left_count
 
     def report(error: OttlaError, retry_ms: int | None) -> None:

@@ -313,7 +313,8 @@ def _report_object(report: MirrorReport) -> dict[str, object]:
 
 
 def _progress_line(report: MirrorReport) -> str:
-    copied = f"{report.counts.records:,} records, {report.counts.size_bytes / _MILLION:,.1f} MB copied"
+    records = counted(report.counts.records, "record", separator=",")
+    copied = f"{records}, {report.counts.size_bytes / _MILLION:,.1f} MB copied"
     stuck = f", {counted(len(report.stuck), 'partition')} stuck" if report.stuck else ""
     return f"{copied}, {report.lag_offsets:,} behind{stuck}"
 

@@ -298,7 +298,7 @@ class _FileProgress:
 def file_progress(records_count: int, read_bytes: int, size_bytes: int) -> str:
     """A pipe, or a file that grows, has no size to compare with."""
     share = f", {100 * read_bytes / size_bytes:.0f} %" if read_bytes <= size_bytes else ""
-    return f"{records_count:,} {'record' if records_count == 1 else 'records'}, {read_bytes / MIB:,.1f} MiB{share}"
+    return f"{counted(records_count, 'record', separator=',')}, {read_bytes / MIB:,.1f} MiB{share}"
 
 
 @contextmanager
