@@ -230,12 +230,12 @@ def list_acls(
     rows = [_row(acl) for acl in sorted(found)]
     if as_data:
         for row in rows:
-            say(*data_lines(dict(zip(_COLUMNS, row, strict=True))))
+            say(*data_lines(dict(zip(COLUMNS, row, strict=True))))
     elif rows:
-        say(*table([column.upper() for column in _COLUMNS], rows))
+        say(*table([column.upper() for column in COLUMNS], rows))
 
 
-_COLUMNS: Final = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
+COLUMNS: Final = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
 _NO_RESOURCE: Final = "Name a resource: --topic, --group, --transactional-id or --cluster."
 
 
