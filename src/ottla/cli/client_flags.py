@@ -235,9 +235,11 @@ def _running_destination(context: click.Context | None) -> Destination:
 
 def _destination(context: click.Context) -> Destination:
     """The rule of `ottla.client.wire.destination`, once for each verb that runs."""
-    from ottla.client.wire.destination.found import find_destination
+    if _DESTINATION not in context.meta:
+        from ottla.client.wire.destination.found import find_destination
 
-    found: Destination = context.meta.setdefault(_DESTINATION, find_destination(_given(context)))
+        context.meta[_DESTINATION] = find_destination(_given(context))
+    found: Destination = context.meta[_DESTINATION]
     return found
 
 

@@ -247,5 +247,7 @@ def test_names_of_profiles_are_completed_in_the_shell(
     for words in ("ottla profile use li", "ottla topic list --profile li"):
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-        assert run([]) == 0
+        with pytest.raises(SystemExit) as done:
+            run([])
+        assert done.value.code == 0
         assert capsys.readouterr().out == "plain,live\n"
