@@ -47,7 +47,7 @@ def test_dead_letters_of_a_topic_are_erased_by_the_key_of_the_records(table: Pat
     produce(topic, [Record(b"x", key=b"a"), Record(b"y", key=b"b")])
     with DeadLetters(topic.bootstrap) as dead_letters:
         dead_letters.put_all([(message, "bad") for message in consume_all(topic, count=2)])
-    flags = ("--dead-letters", topic, "-b", topic.bootstrap)
+    flags = ("--dead-letters-of", topic, "-b", topic.bootstrap)
     refused = run(table, "--key", "member=7", *flags)
     assert refused.exit_code == 2
     assert "give --key key=VALUE" in refused.output

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     help="Of the rows to erase; several columns are a key together, and of each as many values as there are keys.",
 )
 @click.option(
-    "--dead-letters",
+    "--dead-letters-of",
     "letters_of",
     multiple=True,
     metavar="TOPIC",
@@ -50,7 +50,7 @@ def erase(
     """Erase the rows of a key from a lake table: of loads, of upserts, or of dead letters.
 
     A backfill does not bring them back.  `ottla load vacuum` then removes the files that had them.  Dead letters in
-    topics are erased with --dead-letters, as by `ottla dead-letter erase`.
+    topics are erased with --dead-letters-of, as by `ottla dead-letter erase`.
     """
     record_keys = _record_keys(keys) if letters_of else []
     place = lake_target(target, storage, table, catalog)
@@ -79,7 +79,7 @@ def _record_keys(keys: Iterable[str]) -> list[bytes]:
     """Of the records: the column of the table that has them is `key`."""
     found = [text.encode() for name, _, text in (each.partition("=") for each in keys) if name == "key"]
     if not found:
-        raise click.UsageError("--dead-letters needs the key of the records: give --key key=VALUE.")
+        raise click.UsageError("--dead-letters-of needs the key of the records: give --key key=VALUE.")
     return found
 
 
