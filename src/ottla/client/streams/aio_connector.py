@@ -95,7 +95,8 @@ class MessageStream(StreamApi[KeyT, ValueT]):
             except StreamEnded:
                 return None
             if hand_out is not None:
-                self._messages = self._handed_out(hand_out)
+                self._messages = messages = self._handed_out(hand_out)
+                hand_out.begin(messages)
                 return self._messages
             if has_some:
                 return None

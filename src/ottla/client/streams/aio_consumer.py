@@ -71,6 +71,7 @@ class PolledStream(MessageStream[KeyT, ValueT]):
             self._engine.take_back(self._buffer)
             raise
         finally:
+            self._buffer.end_many()
             self._is_polled = False
         return taken
 

@@ -169,7 +169,7 @@ class ConsumeMachine:
     def begin_many(self, buffer: StreamBuffer) -> None:
         """What was handed out so far is passed; what is handed out from now on is held."""
         self.pass_held(buffer)
-        buffer.hold_after_hand()
+        buffer.begin_many()
 
     def pass_held(self, buffer: StreamBuffer) -> None:
         for reading in buffer.pass_held():
@@ -233,17 +233,23 @@ class ConsumeMachine:
             hand_out.extend(until_ns)
             return True
         buffer.cut(hand_out)
+        self._on_cut(buffer, hand_out)
+        return False
+
+    def _on_cut(self, buffer: StreamBuffer, hand_out: HandOut) -> None:
+        """The message that was taken last was not handed out: if that is due to a pause, it is read after that."""
         reading = hand_out.reading
         if reading.on_cut(hand_out, next(self._tokens)):
             buffer.drop(reading)
             self._order(reading.partition)
-        return False
 
     def on_poison(
         self, buffer: StreamBuffer, hand_out: HandOut, error: PoisonMessage, *, is_of_one_message: bool
     ) -> bool:
         """Handing out met what cannot be read: is it to be raised?"""
         is_raised = buffer.on_poison(hand_out, error, is_of_one_message=is_of_one_message)
+        if is_of_one_message and not is_raised:
+            self._on_cut(buffer, hand_out)
         self._answer(hand_out.reading)
         return is_raised
 
@@ -270,7 +276,9 @@ class ConsumeMachine:
             )
 
     def mark_all_done(self, buffer: StreamBuffer) -> None:
-        """Everything that was handed out is done."""
+        """Everything that was returned is done: not what another thread is taking."""
+        if buffer.is_taking_many:
+            return  # what was returned is passed
         for reading in buffer.readings.values():
             if not reading.is_answered:
                 reading.mark_all_done()

@@ -75,6 +75,7 @@ class PolledStream(MessageStream[KeyT, ValueT]):
             self._engine.take_back(self._buffer)
             raise
         finally:
+            self._buffer.end_many()
             self._turn.release()
         return taken
 

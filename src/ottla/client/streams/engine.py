@@ -237,7 +237,7 @@ class StreamsEngine:
         return outcome
 
     def commit_all(self, buffer: StreamBuffer) -> CommitOutcome:
-        """Commit everything that was handed out; the outcome becomes known later."""
+        """Commit everything that was returned; the outcome becomes known later."""
         with self._then_calls():
             self._machine.mark_all_done(buffer)
             return self._machine.commit([buffer])
@@ -248,7 +248,7 @@ class StreamsEngine:
             return self._machine.commit_offsets(buffer, offsets)
 
     def mark_all_done(self, buffer: StreamBuffer) -> None:
-        """Everything that was handed out is done."""
+        """Everything that was returned is done."""
         with self.lock:
             self._machine.mark_all_done(buffer)
 

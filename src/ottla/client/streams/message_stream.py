@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final, Generic
 
@@ -114,7 +114,7 @@ class StreamApi(Generic[KeyT, ValueT]):
             raise ConfigError(f"partition {partition} of which topic?", hint="seek((topic, partition), ...)")
         return TopicPartition(next(iter(self._topics)), partition)
 
-    def _handed_out(self, hand_out: HandOut) -> Iterator[Message[Any, Any]]:
+    def _handed_out(self, hand_out: HandOut) -> Generator[Message[Any, Any], None, None]:
         """The messages of a batch.  All that a message costs, besides its decoding, is the loop in here."""
         clock_ns = boottime_ns
         try:
@@ -216,7 +216,8 @@ class MessageStream(StreamApi[KeyT, ValueT]):
             except StreamEnded:
                 return None
             if hand_out is not None:
-                self._messages = self._handed_out(hand_out)
+                self._messages = messages = self._handed_out(hand_out)
+                hand_out.begin(messages)
                 return self._messages
             if has_some:
                 return None

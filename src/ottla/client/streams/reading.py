@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from inspect import GEN_CLOSED, GEN_SUSPENDED, getgeneratorstate
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ottla.client.fetching.messages import Message
 from ottla.client.streams.message_run import MessageRun
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
@@ -20,6 +22,7 @@ class HandOut:
     """
 
     __slots__ = (
+        "_messages",
         "_runs",
         "is_cut",
         "is_end_known",
@@ -45,6 +48,8 @@ class HandOut:
         self.reading = reading
         self.token = reading.token
         self._runs = runs
+        # It waits in its `yield` while the message that was taken last is handed out.
+        self._messages: Generator[Message[Any, Any], None, None] | None = None
         # The run that is handed out now.
         self.run: MessageRun | None = None
         self.start = start
@@ -56,6 +61,10 @@ class HandOut:
         self.is_cut = False
         # Whether all its messages were handed out.
         self.is_ended = False
+
+    def begin(self, messages: Generator[Message[Any, Any], None, None]) -> None:
+        """`messages` hands it out."""
+        self._messages = messages
 
     def take_runs(self) -> Iterator[MessageRun]:
         """For the thread that hands out.  When it has handed out a run it takes the next one."""
@@ -98,8 +107,26 @@ class HandOut:
 
     @property
     def handed_out_end(self) -> int:
-        """Everything that was handed out is below."""
-        return self.passed_end if self.run is None or not self.run.taken_count else self.run.last_taken + 1
+        """All that was handed out is below, as is a message that is being taken.  Never too low, in any thread."""
+        if self.run is None or not self.run.taken_count or self._ends_before_last:
+            return self.passed_end
+        return self.run.last_taken + 1
+
+    @property
+    def returned_end(self) -> int:
+        """Everything that was handed out is below; no message that is being taken.  Never too high, in any thread."""
+        # Read before the state of the generator: a message that is being taken may be handed out between the two.
+        end = self.handed_out_end
+        messages = self._messages
+        is_returned = self.is_ended or (messages is not None and getgeneratorstate(messages) == GEN_SUSPENDED)
+        return end if is_returned else self.passed_end
+
+    @property
+    def _ends_before_last(self) -> bool:
+        """Whether the message that was taken last was not handed out, and will not be."""
+        if self.is_cut or self._messages is None:
+            return self.is_cut
+        return getgeneratorstate(self._messages) == GEN_CLOSED and not self.is_ended
 
 
 class Reading:
@@ -247,6 +274,7 @@ class Reading:
 
     def begin_hand_out(self, hand_out: HandOut) -> None:
         self.hand_out = hand_out
+        self._aside = None
 
     def settle(self) -> None:
         """What was being handed out has come to its end, or was cut."""
@@ -303,8 +331,14 @@ class Reading:
         return True
 
     def mark_all_done(self) -> None:
-        """Everything that was handed out is done."""
-        self._done = max(self._done, self.position)
+        """Everything that was handed out is done; a message that another thread is taking was not."""
+        if self.hand_out is not None:
+            end = self.hand_out.returned_end
+        elif self._aside is not None:
+            end = min(self._position, self._aside.returned_end)
+        else:
+            end = self._position
+        self._done = max(self._done, end)
 
     def take_offset(self) -> int | None:
         """What was passed, for a transaction; None when that is nothing new."""

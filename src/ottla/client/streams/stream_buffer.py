@@ -185,6 +185,8 @@ class StreamBuffer:
         self._later: dict[Reading, _Unreadable] = {}
         # Readings with messages that count as passed with the next request.
         self._held: set[Reading] = set()
+        # Many messages are being taken: what the request before it had returned is passed, and none of its own is.
+        self.is_taking_many = False
         # Nothing is handed out while the user's code has to be notified of these.
         self._changes = PendingChanges()
         self._notifies = False
@@ -219,12 +221,17 @@ class StreamBuffer:
         reading.hold()
         self._held.add(reading)
 
-    def hold_after_hand(self) -> None:
+    def begin_many(self) -> None:
         """The message in hand is passed, those after it in its batch are held."""
+        self.is_taking_many = True
         hand_out = self._hand_out
         if hand_out is not None and hand_out.reading.hand_out is hand_out:
             hand_out.reading.pass_in_hand()
             self._held.add(hand_out.reading)
+
+    def end_many(self) -> None:
+        """The messages that were taken are returned."""
+        self.is_taking_many = False
 
     def pass_held(self) -> set[Reading]:
         """What was held is passed: gives the readings."""

@@ -112,6 +112,105 @@ def test_a_commit_includes_all_that_was_returned() -> None:
     assert desk.membership.committed == [(T0, claim, 4), (T0, claim, 5)]
 
 
+def desk_with_code_in_the_deserializer(value: bytes, code: Callable[[PolledDesk], object]) -> PolledDesk:
+    """`code` runs as if another thread ran it when the message with this value was taken, and before it is returned."""
+
+    def deserialize(each: bytes) -> bytes:
+        if each == value:
+            code(desk)
+        return each
+
+    desk = PolledDesk(deserializer=deserialize, enable_auto_commit=False)
+    return desk
+
+
+def poll_all(desk: PolledDesk) -> list[int]:
+    return list(iter(desk.poll, None))
+
+
+def test_a_commit_by_another_thread_leaves_out_the_message_that_is_being_taken() -> None:
+    desk = desk_with_code_in_the_deserializer(b"c", lambda desk: desk.engine.commit_all(desk.buffer))
+    claim = desk.start(0, 0)
+    desk.bring(0, [b"a", b"b", b"c", b"d"])
+    assert [desk.poll(), desk.poll(), desk.poll()] == [0, 1, 2]
+    assert desk.membership.committed == [(T0, claim, 2)]
+    desk.engine.commit_all(desk.buffer)
+    assert desk.membership.committed[1:] == [(T0, claim, 3)], "it was returned meanwhile"
+
+
+@pytest.mark.parametrize("pauses_first", [False, True])
+def test_a_message_that_was_committed_around_and_paused_away_is_returned_after_the_resume(pauses_first: bool) -> None:
+    def commit_and_pause(desk: PolledDesk) -> None:
+        if pauses_first:
+            desk.engine.pause(desk.buffer, [T0])
+        desk.engine.commit_all(desk.buffer)
+        desk.engine.pause(desk.buffer, [T0])
+
+    desk = desk_with_code_in_the_deserializer(b"c", commit_and_pause)
+    claim = desk.start(0, 0)
+    desk.bring(0, [b"a", b"b", b"c", b"d"])
+    assert poll_all(desk) == [0, 1]
+    assert desk.membership.committed == [(T0, claim, 2)]
+    desk.engine.resume(desk.buffer, [T0])
+    desk.bring(0, [b"again", b"d"])
+    assert poll_all(desk) == [2, 3]
+
+
+def test_a_message_that_was_committed_around_and_revoked_away_is_left_to_the_next_member() -> None:
+    def commit_and_lose_the_partition(desk: PolledDesk) -> None:
+        desk.engine.commit_all(desk.buffer)
+        desk.revoke(0, claim)
+
+    desk = desk_with_code_in_the_deserializer(b"c", commit_and_lose_the_partition)
+    claim = desk.start(0, 0)
+    desk.bring(0, [b"a", b"b", b"c", b"d"])
+    assert poll_all(desk) == [0, 1]
+    assert desk.membership.committed == desk.membership.stopped == [(T0, claim, 2)]
+
+
+def test_a_commit_by_another_thread_leaves_out_messages_that_are_collected() -> None:
+    desk = desk_with_code_in_the_deserializer(b"d", lambda desk: desk.engine.commit_all(desk.buffer))
+    claim = desk.start(0, 0)
+    desk.bring_records(0, 0, 5, batch_of(0, [b"a", b"b", b"c"]) + batch_of(3, [b"d", b"e"]))
+    assert desk.poll() == 0
+    assert desk.poll_many() == [(0, 1), (0, 2), (0, 3), (0, 4)]
+    assert desk.membership.committed == [(T0, claim, 1)]
+    desk.engine.commit_all(desk.buffer)
+    assert desk.membership.committed[1:] == [(T0, claim, 5)]
+
+
+def test_a_commit_after_an_interrupted_poll_leaves_out_the_message_that_it_took() -> None:
+    def interrupt(_: PolledDesk) -> None:
+        raise KeyboardInterrupt
+
+    desk = desk_with_code_in_the_deserializer(b"c", interrupt)
+    claim = desk.start(0, 0)
+    desk.bring(0, [b"a", b"b", b"c", b"d"])
+    with pytest.raises(KeyboardInterrupt):
+        poll_all(desk)
+    desk.engine.commit_all(desk.buffer)
+    assert desk.membership.committed == [(T0, claim, 2)]
+    desk.engine.pause(desk.buffer, [T0])
+    desk.engine.resume(desk.buffer, [T0])
+    desk.bring(0, [b"again", b"d"])
+    assert poll_all(desk) == [2, 3]
+
+
+def test_a_message_that_cannot_be_read_and_was_paused_away_is_raised_after_the_resume() -> None:
+    def pause_and_fail(desk: PolledDesk) -> None:
+        desk.engine.pause(desk.buffer, [T0])
+        raise ValueError
+
+    desk = desk_with_code_in_the_deserializer(b"c", pause_and_fail)
+    desk.start(0, 0)
+    desk.bring(0, [b"a", b"b", b"c", b"d"])
+    assert poll_all(desk) == [0, 1]
+    desk.engine.resume(desk.buffer, [T0])
+    order = desk.order(0)
+    assert order is not None
+    assert order.offset == 2
+
+
 def test_named_offsets_are_committed_as_they_are() -> None:
     desk = PolledDesk(enable_auto_commit=False)
     claim = desk.start(0, 5)
