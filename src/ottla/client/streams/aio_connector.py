@@ -91,7 +91,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
         while True:
             self._is_rung.clear()
             try:
-                hand_out = self._engine.next_hand_out(self._buffer, holds=holds)
+                hand_out = self._engine.next_hand_out(self._buffer, holds=holds, has_some=has_some)
             except StreamEnded:
                 return None
             if hand_out is not None:

@@ -126,14 +126,15 @@ class ConsumeMachine:
         return None if assigned is None or assigned.reading.token != token else assigned
 
     def next_hand_out(
-        self, buffer: StreamBuffer, thread: int, until_ns: int | None, *, holds: bool = False
+        self, buffer: StreamBuffer, thread: int, until_ns: int | None, *, holds: bool = False, has_some: bool = False
     ) -> HandOut | None:
         """The next batch of a stream, to be handed out by `thread` up to this moment; None while nothing is there.
 
-        `until_ns` is None while nothing may be handed out; `holds`: none of its messages is passed before `pass_held`.
-        Raises what prevents it, and StreamEnded.
+        `until_ns` is None while nothing may be handed out; `holds`: none of its messages is passed before `pass_held`;
+        `has_some`: messages that are held were taken.  Raises what prevents it, and StreamEnded.
         """
-        if not holds:
+        if not has_some:
+            # A batch without messages to hand out must not keep its partition while the request waits for others.
             self.pass_held(buffer)
         if buffer.begin_request(thread):
             self._read_again(buffer, buffer.readings.values())

@@ -79,18 +79,20 @@ class StreamsEngine:
     def has_left(self) -> bool:
         return self._machine.has_left
 
-    def next_hand_out(self, buffer: StreamBuffer, *, holds: bool = False) -> HandOut | None:
+    def next_hand_out(self, buffer: StreamBuffer, *, holds: bool = False, has_some: bool = False) -> HandOut | None:
         """The next batch of a stream, for this thread; None while nothing is there, or the user's code must be notified
         of changes first.
 
-        `holds`: none of its messages counts as passed before the next request without it, or `begin_many`.  Raises what
-        prevents it, and StreamEnded.
+        `holds`: none of its messages counts as passed before the next request without `has_some`, or `begin_many`.
+        `has_some`: messages that are held were taken.  Raises what prevents it, and StreamEnded.
         """
         self._check_process()
         try:
             with self.lock:
                 until_ns = self._leased_until_ns()
-                return self._machine.next_hand_out(buffer, threading.get_ident(), until_ns, holds=holds)
+                return self._machine.next_hand_out(
+                    buffer, threading.get_ident(), until_ns, holds=holds, has_some=has_some
+                )
         finally:
             self._make_calls()
 

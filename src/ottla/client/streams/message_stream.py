@@ -212,7 +212,7 @@ class MessageStream(StreamApi[KeyT, ValueT]):
             # Before the request: what comes after it rings again.
             self._is_rung = False
             try:
-                hand_out = self._engine.next_hand_out(self._buffer, holds=holds)
+                hand_out = self._engine.next_hand_out(self._buffer, holds=holds, has_some=has_some)
             except StreamEnded:
                 return None
             if hand_out is not None:

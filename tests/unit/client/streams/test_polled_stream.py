@@ -19,6 +19,7 @@ from ottla.client.streams.seek_target import target_of
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
+from ottla.records.end_marker import EndMarker, build_end_marker
 from tests.unit.client.streams.scripted import Desk, batch_of
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -209,6 +210,15 @@ def test_a_message_that_cannot_be_read_and_was_paused_away_is_raised_after_the_r
     order = desk.order(0)
     assert order is not None
     assert order.offset == 2
+
+
+def test_a_batch_without_messages_does_not_keep_a_revoked_partition() -> None:
+    desk = PolledDesk()
+    claim = desk.start(0, 0)
+    desk.bring_records(0, 0, 1, bytes(build_end_marker(EndMarker(True, 0), 7, 0, 1_000)))
+    assert desk.poll_many() == []
+    desk.revoke(0, claim)
+    assert desk.membership.stopped == [(T0, claim, 1)]
 
 
 def test_named_offsets_are_committed_as_they_are() -> None:
