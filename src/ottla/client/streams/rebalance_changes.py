@@ -28,6 +28,10 @@ class PendingChanges:
     def __bool__(self) -> bool:
         return bool(self._lost or self._revoked or self._assigned)
 
+    def has_notice_of(self, partition: TopicPartition) -> bool:
+        """Whether the user's code has to be notified of its assignment, or of the end of that."""
+        return partition in self._assigned or partition in self._revoked
+
     def on_assigned(self, partition: TopicPartition) -> None:
         self._assigned.add(partition)
 

@@ -211,7 +211,11 @@ class StreamBuffer:
 
     def on_revoked(self, partition: TopicPartition) -> bool:
         """Whether the release of the partition waits for the user's code."""
-        return self._notifies and self._changes.on_revoked(partition)
+        return self._follows(partition) and self._changes.on_revoked(partition)
+
+    def _follows(self, partition: TopicPartition) -> bool:
+        """Also without the user's code, where a notice is left of when there was some."""
+        return self._notifies or self._changes.has_notice_of(partition)
 
     @property
     def has_held(self) -> bool:
@@ -252,7 +256,7 @@ class StreamBuffer:
         self.drop(reading)
         self._held.discard(reading)
         del self.readings[reading.partition]
-        if self._notifies:
+        if self._follows(reading.partition):
             self._changes.on_over(reading.partition, was_revoked=reading.release_by_ms is not None)
             self.ring()
 

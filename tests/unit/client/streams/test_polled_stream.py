@@ -432,6 +432,29 @@ def test_an_assignment_that_ends_before_a_poll_is_never_announced() -> None:
     assert desk.notices == []
 
 
+def test_partitions_that_await_a_callback_are_given_back_when_one_is_lost_after_the_callbacks_are_gone() -> None:
+    desk = PolledDesk(notifies=True)
+    first, second = desk.start(0, 0), desk.start(1, 0)
+    desk.poll()
+    desk.revoke(0, first)
+    desk.revoke(1, second)
+    desk.buffer.notify(notifies=False)
+    desk.lose(0, first)
+    assert desk.poll() is None
+    assert desk.membership.stopped == [(T1, second, 0)]
+
+
+def test_an_assignment_that_ends_without_callbacks_is_not_announced_to_later_ones() -> None:
+    desk = PolledDesk(notifies=True)
+    claim = desk.start(0, 0)
+    desk.buffer.notify(notifies=False)
+    desk.revoke(0, claim)
+    desk.release(0, claim)
+    desk.buffer.notify(notifies=True)
+    desk.poll()
+    assert desk.notices == []
+
+
 def test_losses_are_announced_before_the_error_that_ends_the_membership() -> None:
     desk = PolledDesk(notifies=True)
     desk.start(0, 0)
