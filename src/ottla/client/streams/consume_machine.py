@@ -196,7 +196,7 @@ class ConsumeMachine:
         for reading in [buffer.reading_of(partition) for partition in partitions]:
             if reading.is_paused:
                 reading.resume()
-                self._order(reading.partition)
+                self._begin(buffer, reading)
 
     def start_at(self, buffer: StreamBuffer, partition: TopicPartition, target: Target) -> None:
         """`seek`, also in a partition that starts later: then there, and not at the group's offset."""
@@ -430,10 +430,15 @@ class ConsumeMachine:
             buffer.ring()
         if place is not None:
             self._move(self._assigned[start.partition], place)
-        elif start.offset != NO_OFFSET:
-            self._order(start.partition)
         else:
-            self._reset(buffer, reading, NoPosition(f"the group has no offset of {start.partition}"))
+            self._begin(buffer, reading)
+
+    def _begin(self, buffer: StreamBuffer, reading: Reading) -> None:
+        """Read from where it is; where that is not known, from where `auto_offset_reset` says."""
+        if reading.question is None and reading.read_end == NO_OFFSET:
+            self._reset(buffer, reading, NoPosition(f"the group has no offset of {reading.partition}"))
+        else:
+            self._order(reading.partition)
 
     def _on_end(self, event: Revoke | Lost | Released, assigned: Assigned, now_ms: int) -> None:
         match event:

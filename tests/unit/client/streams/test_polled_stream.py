@@ -13,7 +13,7 @@ import pytest
 from ottla.client.membership.membership import Failed
 from ottla.client.streams.consumer import PolledStream
 from ottla.client.streams.consumer_api import ConsumerSession
-from ottla.client.streams.errors import ConsumerBusy, NotAssigned, PoisonMessage
+from ottla.client.streams.errors import ConsumerBusy, NoPosition, NotAssigned, PoisonMessage
 from ottla.client.streams.rebalance_changes import Changes
 from ottla.client.streams.seek_target import target_of
 from ottla.consumers.partition_nodes import ClaimId
@@ -301,6 +301,16 @@ def test_a_message_that_another_thread_paused_away_is_returned_after_the_resume(
     desk.engine.resume(desk.buffer, [T0])
     desk.bring(0, [b"again", b"d"])
     assert desk.poll_many() == [(0, 2), (0, 3)]
+
+
+def test_a_position_that_is_missing_is_raised_after_a_pause_in_the_callback_and_a_resume() -> None:
+    desk = PolledDesk(notifies=True, auto_offset_reset="error")
+    desk.on_changes = lambda changes: desk.engine.pause(desk.buffer, changes.assigned)
+    desk.start(0)
+    assert desk.poll() is None
+    desk.engine.resume(desk.buffer, [T0])
+    with pytest.raises(NoPosition, match="no offset of t-0"):
+        desk.poll()
 
 
 def test_what_was_fetched_before_a_pause_is_not_returned_twice() -> None:
