@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
@@ -72,6 +72,12 @@ class Assigned(NamedTuple):
     reading: Reading
 
 
+def _without(
+    partitions: Collection[TopicPartition] | None, left_out: set[TopicPartition]
+) -> list[TopicPartition] | None:
+    return None if partitions is None else [each for each in partitions if each not in left_out]
+
+
 class ConsumeMachine:
     """`due_calls` are of the membership, in order.  A token is of one order: what carries it is ignored once the
     partition was ordered again.
@@ -103,6 +109,8 @@ class ConsumeMachine:
         self._changed: set[TopicPartition] = set()
         # Where to start in place of the group's offset, by the user.
         self._places: dict[TopicPartition, Target] = {}
+        # Paused before they have started, by the user who has assigned them.
+        self._paused: set[TopicPartition] = set()
         # Whose fetches are in flight, and whose have brought what is put to the others next.
         self._flying: dict[TopicPartition, Assigned] = {}
         self._landed: dict[TopicPartition, Assigned] = {}
@@ -180,23 +188,49 @@ class ConsumeMachine:
         """A request of many messages was interrupted: its messages are handed out again."""
         self._read_again(buffer, [each for each in buffer.readings.values() if each.is_held])
 
-    def pause(self, buffer: StreamBuffer, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch and hand out nothing of these.  Raises NotAssigned."""
-        for reading in [buffer.reading_of(partition) for partition in partitions]:
-            if reading.is_paused:
-                continue
-            buffer.drop(reading)
-            reading.pause(next(self._tokens))
-            if reading.is_held:
-                buffer.hold(reading)
-            self._order(reading.partition)
+    def pause(
+        self,
+        buffer: StreamBuffer,
+        partitions: Collection[TopicPartition] | None,
+        may_start: Collection[TopicPartition] = (),
+    ) -> None:
+        """Fetch and hand out nothing of these, or of all that are read now; those of `may_start` also when they start
+        later.  Raises NotAssigned.
+        """
+        unstarted = self._unstarted(partitions, may_start)
+        for reading in buffer.readings_of(_without(partitions, unstarted)):
+            if not reading.is_paused:
+                self._pause(buffer, reading)
+        self._paused |= unstarted
 
-    def resume(self, buffer: StreamBuffer, partitions: Iterable[TopicPartition]) -> None:
-        """Continue where each was paused.  Raises NotAssigned."""
-        for reading in [buffer.reading_of(partition) for partition in partitions]:
+    def _pause(self, buffer: StreamBuffer, reading: Reading) -> None:
+        buffer.drop(reading)
+        reading.pause(next(self._tokens))
+        if reading.is_held:
+            buffer.hold(reading)
+        self._order(reading.partition)
+
+    def resume(
+        self,
+        buffer: StreamBuffer,
+        partitions: Collection[TopicPartition] | None,
+        may_start: Collection[TopicPartition] = (),
+    ) -> None:
+        """Continue where each was paused, or all that are read now.  Raises NotAssigned."""
+        unstarted = self._unstarted(partitions, may_start)
+        for reading in buffer.readings_of(_without(partitions, unstarted)):
             if reading.is_paused:
                 reading.resume()
                 self._begin(buffer, reading)
+        self._paused -= unstarted
+
+    def paused(self, buffer: StreamBuffer) -> list[TopicPartition]:
+        return sorted({each.partition for each in buffer.readings_of(None) if each.is_paused} | self._paused)
+
+    def _unstarted(
+        self, partitions: Collection[TopicPartition] | None, may_start: Collection[TopicPartition]
+    ) -> set[TopicPartition]:
+        return {each for each in partitions or () if each in may_start and self._of(each) is None}
 
     def start_at(self, buffer: StreamBuffer, partition: TopicPartition, target: Target) -> None:
         """`seek`, also in a partition that starts later: then there, and not at the group's offset."""
@@ -206,8 +240,9 @@ class ConsumeMachine:
             self.seek(buffer, [partition], target)
 
     def forget_places(self) -> None:
-        """Partitions that have not started yet start at the group's offset."""
+        """Partitions that have not started yet start at the group's offset, and are not paused."""
         self._places.clear()
+        self._paused.clear()
 
     def take_changes(self, buffer: StreamBuffer) -> Changes:
         """What the user's code must be notified of, before anything more is handed out; then `on_notified`."""
@@ -261,9 +296,8 @@ class ConsumeMachine:
             self._move(Assigned(buffer, reading), Target(fetch_from, None))
 
     def seek(self, buffer: StreamBuffer, partitions: Iterable[TopicPartition] | None, target: Target) -> None:
-        """Read on from there in these partitions, or in all that the stream has now.  Raises NotAssigned."""
-        readings = list(buffer.readings.values()) if partitions is None else map(buffer.reading_of, partitions)
-        for reading in list(readings):
+        """Read on from there in these partitions, or in all that are read now.  Raises NotAssigned."""
+        for reading in buffer.readings_of(partitions):
             self._move(Assigned(buffer, reading), target)
 
     def mark_done(self, buffer: StreamBuffer, partition: TopicPartition, offset: int) -> None:
@@ -426,11 +460,14 @@ class ConsumeMachine:
         self._assigned[start.partition] = Assigned(buffer, reading)
         buffer.add(reading)
         place = self._places.pop(start.partition, None)
+        if start.partition in self._paused:
+            self._paused.remove(start.partition)
+            self._pause(buffer, reading)
         if buffer.has_changes:
             buffer.ring()
         if place is not None:
             self._move(self._assigned[start.partition], place)
-        else:
+        elif not reading.is_paused:
             self._begin(buffer, reading)
 
     def _begin(self, buffer: StreamBuffer, reading: Reading) -> None:

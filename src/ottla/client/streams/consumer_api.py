@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Generic, NamedTuple, TypeAlias
 
@@ -111,19 +111,35 @@ class ConsumerSession:
         with self.engine.lock:
             return sorted(each.partition for each in self.buffer.readings.values() if not each.is_stopped)
 
-    def seek(self, partitions: Iterable[TopicPartition], target: Target) -> None:
-        for partition in partitions:
-            if self.subscription.partitions is not None and partition in self.subscription.partitions:
+    def pause(self, partitions: Collection[TopicPartition] | None) -> None:
+        """Of these, or of all that are read now."""
+        by_user = self.subscription.partitions or ()
+        self.engine.pause(self.buffer, partitions if partitions is not None else by_user or None, by_user)
+
+    def resume(self, partitions: Collection[TopicPartition] | None) -> None:
+        by_user = self.subscription.partitions or ()
+        self.engine.resume(self.buffer, partitions if partitions is not None else by_user or None, by_user)
+
+    def seek(self, partitions: Iterable[TopicPartition] | None, target: Target) -> None:
+        """In these, or in all that are read now."""
+        by_user = self.subscription.partitions or ()
+        if partitions is None and not by_user:
+            self.engine.seek(self.buffer, None, target)
+            return
+        for partition in by_user if partitions is None else partitions:
+            if partition in by_user:
                 self.engine.start_at(self.buffer, partition, target)
             else:
                 self.engine.seek(self.buffer, [partition], target)
 
     def position(self, partition: TopicPartition) -> int | None:
-        with self.engine.lock:
-            is_here = partition in self.buffer.readings
-        if not is_here and partition in (self.subscription.partitions or ()):
-            return None
+        if partition in (self.subscription.partitions or ()):
+            return self.engine.read_positions(self.buffer).get(partition)
         return self.engine.read_position(self.buffer, partition)
+
+    def positions(self) -> dict[TopicPartition, int | None]:
+        started = self.engine.read_positions(self.buffer)
+        return {partition: started.get(partition) for partition in sorted(self.subscription.partitions or started)}
 
     def take_calls(self) -> tuple[Changes, list[Callable[[], object]]]:
         """What has changed, and the user's code that must run for it, before `engine.on_notified`."""
@@ -251,10 +267,7 @@ class ConsumerApi(ABC, Generic[KeyT, ValueT]):
 
     @property
     def paused(self) -> list[TopicPartition]:
-        if self._session is None:
-            return []
-        with self._session.engine.lock:
-            return sorted(each.partition for each in self._session.buffer.readings.values() if each.is_paused)
+        return [] if self._session is None else self._session.engine.paused(self._session.buffer)
 
     @property
     def blocked_reason(self) -> str | None:
@@ -267,13 +280,11 @@ class ConsumerApi(ABC, Generic[KeyT, ValueT]):
         What was fetched ahead of them is dropped, and fetched again then.  A partition that moves to another member and
         back is not paused.  Raises NotAssigned.
         """
-        session = self._opened()
-        session.engine.pause(session.buffer, self._named(partitions))
+        self._opened().pause(_named_or_all(partitions))
 
     def resume(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
         """Continue where these, or all, were paused.  Raises NotAssigned."""
-        session = self._opened()
-        session.engine.resume(session.buffer, self.paused if partitions is None else self._named(partitions))
+        self._opened().resume(_named_or_all(partitions))
 
     def seek(self, partition: tuple[str, int], to: Place | None = None, *, timestamp_ms: int | None = None) -> None:
         """Read a partition on from `to`: an offset, a `datetime`, "earliest" or "latest"; or from a timestamp.
@@ -286,11 +297,11 @@ class ConsumerApi(ABC, Generic[KeyT, ValueT]):
 
     def seek_to_beginning(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
         """`seek` to "earliest" in these, or in all that are read now."""
-        self._opened().seek(self._named(partitions), target_of("earliest", None))
+        self._opened().seek(_named_or_all(partitions), target_of("earliest", None))
 
     def seek_to_end(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
         """`seek` to "latest" in these, or in all that are read now."""
-        self._opened().seek(self._named(partitions), target_of("latest", None))
+        self._opened().seek(_named_or_all(partitions), target_of("latest", None))
 
     def skip(self) -> None:
         """Step over the message that cannot be read, or its damaged batch: after a PoisonMessage."""
@@ -303,8 +314,7 @@ class ConsumerApi(ABC, Generic[KeyT, ValueT]):
 
     def positions(self) -> dict[TopicPartition, int | None]:
         """`position` of all partitions that are read now."""
-        session = self._opened()
-        return {partition: session.position(partition) for partition in session.assignment()}
+        return self._opened().positions()
 
     def _named(self, partitions: Iterable[tuple[str, int]] | None) -> list[TopicPartition]:
         return self.assignment if partitions is None else [named_partition(each) for each in partitions]
@@ -342,6 +352,10 @@ class ConsumerApi(ABC, Generic[KeyT, ValueT]):
     def _check_open(self) -> None:
         if self._is_closed:
             raise ConsumerClosed("the consumer was closed")
+
+
+def _named_or_all(partitions: Iterable[tuple[str, int]] | None) -> list[TopicPartition] | None:
+    return None if partitions is None else [named_partition(each) for each in partitions]
 
 
 def checked_count(messages_max: int) -> int:

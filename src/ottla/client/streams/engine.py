@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -110,13 +110,28 @@ class StreamsEngine:
         with self._then_calls():
             self._machine.take_back(buffer)
 
-    def pause(self, buffer: StreamBuffer, partitions: Iterable[TopicPartition]) -> None:
+    def pause(
+        self,
+        buffer: StreamBuffer,
+        partitions: Collection[TopicPartition] | None,
+        may_start: Collection[TopicPartition] = (),
+    ) -> None:
+        """Of all that are read now, or of these; those of `may_start` may not have started.  Raises NotAssigned."""
         with self._then_calls():
-            self._machine.pause(buffer, partitions)
+            self._machine.pause(buffer, partitions, may_start)
 
-    def resume(self, buffer: StreamBuffer, partitions: Iterable[TopicPartition]) -> None:
+    def resume(
+        self,
+        buffer: StreamBuffer,
+        partitions: Collection[TopicPartition] | None,
+        may_start: Collection[TopicPartition] = (),
+    ) -> None:
         with self._then_calls():
-            self._machine.resume(buffer, partitions)
+            self._machine.resume(buffer, partitions, may_start)
+
+    def paused(self, buffer: StreamBuffer) -> list[TopicPartition]:
+        with self.lock:
+            return self._machine.paused(buffer)
 
     def start_at(self, buffer: StreamBuffer, partition: TopicPartition, target: Target) -> None:
         """`seek` in a partition that was assigned by the user, whether it has started or not."""
@@ -188,8 +203,12 @@ class StreamsEngine:
     def read_position(self, buffer: StreamBuffer, partition: TopicPartition) -> int | None:
         """The offset after the message that was handed out last; None while it is not known.  Raises NotAssigned."""
         with self.lock:
-            reading = buffer.reading_of(partition)
-            return None if reading.question is not None or reading.position == NO_OFFSET else reading.position
+            return buffer.reading_of(partition).known_position
+
+    def read_positions(self, buffer: StreamBuffer) -> dict[TopicPartition, int | None]:
+        """`read_position` of all partitions that are read now."""
+        with self.lock:
+            return {each.partition: each.known_position for each in buffer.readings_of(None)}
 
     @property
     def is_of_this_process(self) -> bool:

@@ -209,6 +209,11 @@ class Reading:
         return self._position if self.hand_out is None else self.hand_out.handed_out_end
 
     @property
+    def known_position(self) -> int | None:
+        """`position`; None while it is still to be found out."""
+        return None if self.question is not None or self.position == NO_OFFSET else self.position
+
+    @property
     def has_in_hand(self) -> bool:
         """Whether a message may be in hand that was not passed."""
         hand_out = self.hand_out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from ottla.client.fetching.fetch_requests import AbortedBatches, FetchedPartition, is_end_known
@@ -273,6 +273,12 @@ class StreamBuffer:
             has = ", ".join(map(str, self.readings)) or "none"
             raise NotAssigned(f"{partition} is not assigned to this stream now; it has {has}")
         return reading
+
+    def readings_of(self, partitions: Iterable[TopicPartition] | None) -> list[Reading]:
+        """Of these partitions, which raises NotAssigned, or of all that are read now."""
+        if partitions is None:
+            return [each for each in self.readings.values() if not each.is_stopped]
+        return [self.reading_of(partition) for partition in partitions]
 
     def begin_request(self, thread: int) -> bool:
         """Whether the last request was interrupted, by Ctrl-C at any place: what it took was not handed out."""

@@ -324,6 +324,40 @@ def test_what_was_fetched_before_a_pause_is_not_returned_twice() -> None:
     assert desk.poll_many() == [(0, 2), (0, 3), (0, 4)]
 
 
+def test_what_is_done_with_all_partitions_leaves_out_those_that_are_revoked() -> None:
+    desk = PolledDesk(notifies=True)
+    claim = desk.start(0, 0)
+    desk.start(1, 5)
+    desk.poll()
+    desk.engine.pause(desk.buffer, None)
+    assert desk.engine.paused(desk.buffer) == [T0, T1]
+    desk.revoke(0, claim)
+    assert desk.engine.paused(desk.buffer) == [T1]
+    assert desk.engine.read_positions(desk.buffer) == {T1: 5}
+    desk.engine.resume(desk.buffer, None)
+    assert desk.engine.paused(desk.buffer) == []
+    desk.engine.seek(desk.buffer, None, target_of(9, None))
+    assert desk.engine.read_positions(desk.buffer) == {T1: 9}
+    desk.poll()
+    assert desk.membership.stopped == [(T0, claim, 0)], "the seek has not moved it"
+
+
+def test_a_partition_that_was_paused_before_it_starts_returns_nothing_before_the_resume() -> None:
+    desk = PolledDesk(auto_offset_reset="error")
+    for partition in (T0, T1):
+        desk.engine.pause(desk.buffer, [partition], may_start={T0, T1})
+    assert desk.engine.paused(desk.buffer) == [T0, T1]
+    desk.engine.resume(desk.buffer, [T1], may_start={T0, T1})
+    desk.start(0, 3)
+    desk.start(1, 7)
+    assert (desk.order(0), desk.engine.paused(desk.buffer)) == (None, [T0])
+    desk.bring(1, [b"a"])
+    assert desk.poll_many() == [(1, 7)]
+    desk.engine.resume(desk.buffer, [T0], may_start={T0, T1})
+    desk.bring(0, [b"a"])
+    assert desk.poll_many() == [(0, 3)]
+
+
 def test_a_place_that_is_given_before_a_partition_starts_replaces_the_groups() -> None:
     desk = PolledDesk()
     desk.engine.start_at(desk.buffer, T0, target_of(40, None))
