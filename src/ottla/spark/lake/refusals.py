@@ -12,6 +12,7 @@ import pyarrow as pa
 from ottla.client.fetching.messages import Message
 from ottla.dead_letters.letter import error_class_of
 from ottla.dead_letters.writing import DeadLetters
+from ottla.model.counted import counted
 from ottla.model.identifiers import NO_TIMESTAMP
 from ottla.spark.errors import ColumnsRefused, RecordsRefused
 from ottla.spark.lake.rows import CALLER_FILE, PLACE_COLUMNS, FunctionFailed
@@ -63,7 +64,11 @@ class RefusedRecords:
         `RecordsRefused`.
         """
         found: list[tuple[pa.RecordBatch, Refusal]] = []
-        self._divide(batch, times, store, found)
+        single: list[tuple[pa.RecordBatch, pa.Array | None, Refusal]] = []
+        self._divide(batch, times, store, found, single)
+        # After the larger parts: the first that is stored decides a new column's type for the others.
+        for record, time, refusal in single:
+            self._divide(record, time, store, found, single, refusal)
         if not found:
             return
         for _, refusal in found:
@@ -78,11 +83,12 @@ class RefusedRecords:
         times: pa.Array | None,
         store: Callable[[pa.RecordBatch, pa.Array | None], None],
         found: list[tuple[pa.RecordBatch, Refusal]],
+        single: list[tuple[pa.RecordBatch, pa.Array | None, Refusal]],
         of_all: Refusal | None = None,
     ) -> None:
         """Halves of halves: one bad record of 10,000 costs some 28 calls.
 
-        `of_all`: what all of the records were refused for.
+        `of_all`: what all of the records were refused for.  With dead letters parts of one record are left in `single`.
         """
         try:
             store(batch, times)
@@ -90,6 +96,11 @@ class RefusedRecords:
             refusal: Refusal = error
             if isinstance(error, ColumnsRefused):
                 if of_all is None:
+                    topic, partition, offset = _place_of(batch)
+                    error.add_note(
+                        f"for {counted(batch.num_rows, 'record')} together, "
+                        f"the first at offset {offset} of {topic} partition {partition}"
+                    )
                     raise
                 # In a part the values of a column may all be null, and have no type.
                 refusal = of_all if self._target is None else _of_part(error, of_all)
@@ -98,7 +109,10 @@ class RefusedRecords:
                 half = count // 2
                 for start, length in ((0, half), (half, count - half)):
                     part = None if times is None else times.slice(start, length)
-                    self._divide(batch.slice(start, length), part, store, found, refusal)
+                    if length == 1 and self._target is not None:
+                        single.append((batch.slice(start, length), part, refusal))
+                    else:
+                        self._divide(batch.slice(start, length), part, store, found, single, refusal)
             elif self._target is None:
                 raise refused(batch, refusal) from None
             else:
@@ -119,7 +133,7 @@ def refused(record: pa.RecordBatch, refusal: Refusal) -> RecordsRefused:
     if isinstance(refusal, RecordsRefused):
         return refusal
     cause = _error_of(refusal)
-    topic, partition, offset = (record.column(name)[0].as_py() for name in PLACE_COLUMNS)
+    topic, partition, offset = _place_of(record)
     error = RecordsRefused(
         f"{refusal.function} failed for the record at offset {offset} of {topic} partition {partition}: "
         f"{error_class_of(cause)}: {cause}",
@@ -128,6 +142,12 @@ def refused(record: pa.RecordBatch, refusal: Refusal) -> RecordsRefused:
     )
     error.add_note(trace_of(cause, CALLER_FILE))
     return error
+
+
+def _place_of(records: pa.RecordBatch) -> tuple[str, int, int]:
+    """Topic, partition and offset of the first one."""
+    topic, partition, offset = (records.column(name)[0].as_py() for name in PLACE_COLUMNS)
+    return topic, partition, offset
 
 
 def _of_part(error: ColumnsRefused, of_all: Refusal) -> RecordsRefused:

@@ -21,7 +21,7 @@ from ottla.model.windows import DEFAULT_WINDOW_MS, check_window_ms
 from ottla.spark.errors import ColumnsRefused, CorruptRecords, DataLoss, LakeError, RecordsRefused, TableRefused
 from ottla.spark.lake.change_files import ChangeFiles, ChangeForm
 from ottla.spark.lake.changes import UpsertRule, without_marks
-from ottla.spark.lake.columns import conformed
+from ottla.spark.lake.columns import conformed, grown, new_columns, stored_type
 from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
 from ottla.spark.lake.lake_table import ColumnBounds, DataFile
 from ottla.spark.lake.offset_runs import OffsetsByPartition, is_among
@@ -175,16 +175,22 @@ def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | No
     changes = None if job.upserts is None else ChangeFiles(files, job.upserts, form=form)
     counts: Counts = {}
     read_bytes = 0
+    # The table's columns, and those of the rows that were stored.
+    known = pa.schema([]) if job.columns is None else job.columns
 
     def store(batch: pa.RecordBatch, times: pa.Array | None) -> None:
+        nonlocal known
         # What refuses records comes first.
         rows = job.shape.rows(batch, job.topic_ids, times)
         if job.columns is not None:
             rows = conformed(rows, job.columns, () if job.upserts is None else job.upserts.lookup_columns)
+        # Here the records of another type are known; the commit, and changes that are joined, have only columns.
+        with_these = grown(known, new_columns(known, [_stored_schema(rows, job.partition_by)], widens=True))
         if changes is None:
             files.add(without_marks(rows))
         else:
             changes.add(rows, batch.column("value"))
+        known = with_these
         _count(batch, job.topic_ids, counts)
 
     with RefusedRecords(job.letters) as refused:
@@ -197,6 +203,17 @@ def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | No
             refused.take(batch, times, store)
     written = (files if changes is None else changes).close()
     return TaskReport(tuple(written), counts, read_bytes, refused=refused.counts)
+
+
+def _stored_schema(rows: pa.Table, partition_by: Sequence[str]) -> pa.Schema:
+    """Of the rows in a file; columns that partition the table are not in it."""
+    return pa.schema(
+        [
+            pa.field(each.name, stored_type(each.name, each.type))
+            for each in without_marks(rows).schema
+            if each.name not in partition_by
+        ]
+    )
 
 
 def kept(batch: pa.RecordBatch, offsets: OffsetsByPartition, topic_ids: Mapping[str, str]) -> pa.RecordBatch:

@@ -156,6 +156,51 @@ def test_wrong_columns_are_refused_and_no_letters(tmp_path: Path, letters: Lette
     assert letters.put == []
 
 
+PAGES = pa.schema([("page", pa.string())])
+
+
+@pytest.mark.parametrize("columns", [None, PAGES])
+@pytest.mark.parametrize("upserts", [None, UpsertRule(("key",), None, 2)])
+def test_record_with_a_value_of_another_type_is_a_letter(
+    tmp_path: Path, letters: Letters, columns: pa.Schema | None, upserts: UpsertRule | None
+) -> None:
+    """Alone its column is made, as whole numbers, which the table's files do not go with."""
+    batches = records(GOOD, b'{"page": 5}', GOOD), records(GOOD, GOOD, GOOD, b'{"page": 6}')
+    found = report(tmp_path, *batches, target=TARGET, columns=columns, upserts=upserts)
+    assert (found.failure, found.records_count, found.refused) == (None, 5, {"decode": 2})
+    assert {file.schema.field("page").type for file in found.files} == {pa.string()}
+    assert [message.value for message, _ in letters.put] == [b'{"page": 5}', b'{"page": 6}']
+    assert "the column 'page' is string in the table, and int64 in the new rows" in str(letters.put[0][1])
+    failure = report(tmp_path, *batches, columns=columns, upserts=upserts).failure
+    assert isinstance(failure, RecordsRefused)
+    assert str(failure).startswith(
+        "decode failed for the record at offset 101 of clicks partition 3: pyarrow.lib.Arrow"
+    )
+
+
+def test_first_record_of_a_new_column_decides_no_type_that_the_others_do_not_have(
+    tmp_path: Path, letters: Letters
+) -> None:
+    found = report(tmp_path, records(b'{"page": 5}', *[GOOD] * 6), target=TARGET)
+    assert (found.failure, found.records_count) == (None, 6)
+    assert [message.offset for message, _ in letters.put] == [100]
+
+
+def test_type_that_all_records_have_is_refused_with_the_place_of_the_first(tmp_path: Path, letters: Letters) -> None:
+    numbers = records(*[b'{"page": 5}'] * 2)
+    for batches, columns in (((numbers,), PAGES), ((records(GOOD), numbers), None)):
+        failure = report(tmp_path, *batches, target=TARGET, columns=columns).failure
+        assert isinstance(failure, ColumnsRefused)
+        assert "the column 'page' is string in the table, and int64 in the new rows" in str(failure)
+        assert details_of(failure) == ["for 2 records together, the first at offset 100 of clicks partition 3"]
+    assert letters.put == []
+
+
+def test_types_of_columns_that_partition_the_table_are_not_compared_as_its_files_have_none(tmp_path: Path) -> None:
+    columns = pa.schema([("topic", pa.large_string()), ("page", pa.string())])
+    assert report(tmp_path, records(GOOD), columns=columns).failure is None
+
+
 def test_change_without_a_key_is_a_letter_of_an_upsert(tmp_path: Path, letters: Letters) -> None:
     def ids(batch: pa.RecordBatch) -> pa.Table:
         return pa.table({"id": [json.loads(value).get("id") for value in batch.column("value").to_pylist()]})
