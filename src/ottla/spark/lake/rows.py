@@ -96,6 +96,7 @@ Decode: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]
 EventTime: TypeAlias = Callable[[pa.RecordBatch], pa.Array | pa.ChunkedArray]
 
 T = TypeVar("T")
+Times = TypeVar("Times", pa.Array, pa.ChunkedArray)
 
 _PARTITION_TYPES: Final = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
 
@@ -210,18 +211,21 @@ class RowShape:
     def _times(self, batch: pa.RecordBatch, decoded: Mapping[str, pa.ChunkedArray]) -> pa.Array:
         stamps = batch.column("timestamp")
         if self.event_time is not None:
-            given = _by_user("event_time", self.event_time, batch)
+            times = _by_user("event_time", partial(_event_times, self.event_time), batch)
         elif EVENT_TIME in decoded:
-            given = decoded[EVENT_TIME]
+            times = decoded[EVENT_TIME].combine_chunks()
         else:
             return stamps
-        if isinstance(given, pa.ChunkedArray):
-            given = given.combine_chunks()
-        if len(given) != batch.num_rows:
-            raise ColumnsRefused(
-                f"event_time gave {counted(len(given), 'time')} for {counted(batch.num_rows, 'record')}"
-            )
-        return pc.coalesce(as_times(given), stamps)
+        return pc.coalesce(times, stamps)
+
+
+def _event_times(event_time: EventTime, batch: pa.RecordBatch) -> pa.Array:
+    given = event_time(batch)
+    if not isinstance(given, (pa.Array, pa.ChunkedArray)):
+        raise ColumnsRefused(f"event_time gave a {type(given).__name__}", hint="return a pyarrow.Array")
+    if len(given) != batch.num_rows:
+        raise ColumnsRefused(f"event_time gave {counted(len(given), 'time')} for {counted(batch.num_rows, 'record')}")
+    return as_times(given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given)
 
 
 def _columns(decode: Decode, batch: pa.RecordBatch) -> dict[str, pa.ChunkedArray]:
@@ -237,21 +241,29 @@ def _columns(decode: Decode, batch: pa.RecordBatch) -> dict[str, pa.ChunkedArray
         )
     found = {}
     for field, column in zip(decoded.schema, decoded.columns, strict=True):
-        if not pa.types.is_null(field.type):  # no value yet, so no type yet
+        if field.name == EVENT_TIME:
+            found[EVENT_TIME] = as_times(column)
+        elif not pa.types.is_null(field.type):  # no value yet, so no type yet
             found[field.name] = column.cast(stored_type(field.name, field.type))
     return found
 
 
-def as_times(given: pa.Array) -> pa.Array:
-    """Timestamps as they are stored; whole numbers are milliseconds, and null where that is no time."""
+def as_times(given: Times) -> Times:
+    """Timestamps as they are stored; whole numbers are milliseconds, and null where that is no time.
+
+    Nanoseconds are cut off.  Raises `pa.ArrowInvalid` for seconds that are no time.
+    """
     if pa.types.is_null(given.type):
-        return pa.nulls(len(given), TIMESTAMP)
+        return given.cast(TIMESTAMP)
     if pa.types.is_integer(given.type):
+        if given.type == pa.uint64():
+            given = pc.if_else(pc.less_equal(given, pa.scalar(_INT64[-1], pa.uint64())), given, None)
         millis = given.cast(pa.int64())
         is_time = pc.and_(pc.greater_equal(millis, -(2**63) // 1000 + 1), pc.less_equal(millis, (2**63 - 1) // 1000))
         return pc.multiply(pc.if_else(is_time, millis, None), 1000).cast(TIMESTAMP)
     if pa.types.is_timestamp(given.type) or pa.types.is_date(given.type):
-        return given.cast(TIMESTAMP)
+        # Nanoseconds are divided; an overflow of coarser units must be seen.
+        return given.cast(TIMESTAMP, safe=pa.types.is_date(given.type) or given.type.unit != "ns")
     raise ColumnsRefused(f"event_time gave {given.type}", hint="give timestamps, or whole milliseconds since 1970")
 
 

@@ -5,7 +5,16 @@ import pytest
 
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import TIMESTAMP
-from ottla.spark.lake.rows import DAY_US, HOUR_US, OUT_OF_RANGE, RowShape, as_times, period_name, period_names
+from ottla.spark.lake.rows import (
+    DAY_US,
+    HOUR_US,
+    OUT_OF_RANGE,
+    FunctionFailed,
+    RowShape,
+    as_times,
+    period_name,
+    period_names,
+)
 
 # 2011-06-12 00:00 UTC.
 DAY_MS = 1_307_836_800_000
@@ -102,8 +111,35 @@ def test_an_event_time_is_a_timestamp_or_milliseconds_and_else_the_records_own()
     assert as_times(stamps).cast(pa.int64()).to_pylist() == [5000, None]
     with pytest.raises(LakeError, match="event_time gave string"):
         RowShape(event_time=lambda _: pa.array(["x"] * 3)).rows(RECORDS, IDS)
+    with pytest.raises(LakeError, match="event_time gave a list"):
+        RowShape(event_time=lambda _: [1, 2, 3]).rows(RECORDS, IDS)
     with pytest.raises(LakeError, match="1 time for 3 records"):
         RowShape(event_time=lambda _: times[:1]).rows(RECORDS, IDS)
+
+
+def test_nanoseconds_of_an_event_time_are_cut_off_and_numbers_that_are_no_time_are_null() -> None:
+    own = RECORDS.column("timestamp").cast(pa.int64()).to_pylist()[2]
+    for given, expected in (
+        (pa.array([1_999, None, None], pa.timestamp("ns")), 1),
+        (pa.array([5, 2**64 - 1, 2**63], pa.uint64()), 5_000),
+    ):
+        for shape in (
+            RowShape(event_time=lambda _, given=given: pa.chunked_array([given])),  # type: ignore[misc]
+            RowShape(decode=lambda _, given=given: pa.table({"event_time": given})),  # type: ignore[misc]
+        ):
+            times = shape.rows(RECORDS, IDS).column("event_time").cast(pa.int64()).to_pylist()
+            assert (times[0], times[2]) == (expected, own)
+
+
+def test_event_time_that_cannot_be_stored_is_its_functions_failure() -> None:
+    seconds = pa.array([2**60] * 3, pa.timestamp("s"))
+    for shape, function in (
+        (RowShape(event_time=lambda _: seconds), "event_time"),
+        (RowShape(decode=lambda _: pa.table({"event_time": seconds})), "decode"),
+    ):
+        with pytest.raises(FunctionFailed) as raised:
+            shape.rows(RECORDS, IDS)
+        assert raised.value.function == function
 
 
 def test_any_timestamp_has_an_hour() -> None:
