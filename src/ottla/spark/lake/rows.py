@@ -5,6 +5,7 @@ Everything works on whole Arrow batches.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -109,11 +110,19 @@ class FunctionFailed(Exception):
         self.function = function
 
 
+# Of an OSError that bytes cause: those of gzip and of Arrow's codecs have no number, times out of range have EOVERFLOW.
+_OF_VALUES: Final = (None, errno.EOVERFLOW, errno.EINVAL)
+
+
 def _by_user(name: str, function: Callable[[pa.RecordBatch], T], batch: pa.RecordBatch) -> T:
-    """Raises `FunctionFailed`; errors of this project, as of a registry that cannot be reached, as they are."""
+    """Raises `FunctionFailed`; errors of this project and of the machine, which no record causes, as they are."""
     try:
         return function(batch)
-    except (OttlaError, MemoryError):
+    except (OttlaError, MemoryError, ImportError, ConnectionError, TimeoutError):
+        raise
+    except OSError as error:
+        if error.errno in _OF_VALUES:
+            raise FunctionFailed(name) from error
         raise
     except Exception as error:
         raise FunctionFailed(name) from error

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import gzip
+import time
+from collections.abc import Callable
+from functools import partial
+
 import pyarrow as pa
 import pytest
 
@@ -140,6 +145,33 @@ def test_event_time_that_cannot_be_stored_is_its_functions_failure() -> None:
         with pytest.raises(FunctionFailed) as raised:
             shape.rows(RECORDS, IDS)
         assert raised.value.function == function
+
+
+@pytest.mark.parametrize(
+    "error", [ModuleNotFoundError("no module"), FileNotFoundError(2, "no file"), ConnectionError(), TimeoutError()]
+)
+def test_error_of_the_machine_refuses_no_record(error: Exception) -> None:
+    def fails(_: pa.RecordBatch) -> pa.Table:
+        raise error
+
+    with pytest.raises(type(error)):
+        RowShape(decode=fails).rows(RECORDS, IDS)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        gzip.decompress,
+        partial(pa.decompress, decompressed_size=9, codec="snappy"),
+        bytes.decode,
+        lambda value: time.gmtime(10**18),
+    ],
+)
+def test_error_for_the_bytes_of_a_record_refuses_it_also_where_it_is_an_oserror(
+    read: Callable[[bytes], object],
+) -> None:
+    with pytest.raises(FunctionFailed):
+        RowShape(decode=lambda _: read(b"\xff" * 20)).rows(RECORDS, IDS)
 
 
 def test_any_timestamp_has_an_hour() -> None:
