@@ -138,14 +138,16 @@ class DebeziumRegistry:
         return self._decoded(records, "key", self.key)
 
     def _decoded(self, records: pa.RecordBatch, name: str, schema: _Plain) -> dict[str, pa.Array]:
-        from ottla.spark.schemas.registry_decoder import shared_decoder
+        from ottla.spark.schemas.registry_decoder import UNKNOWN_SCHEMA, shared_decoder
 
         found = shared_decoder(self.registry, self.security, *schema, None).decode(records.column(name))
         value, errors, _ = found.flatten()
         if errors.null_count < len(errors):
-            row = pc.index(errors.is_valid(), True).as_py()
-            # Not for ever: the schema may be registered later.
-            raise LakeError(_problem(records, row, name, f"cannot be read: {errors[row].as_py()}"), hint=_HINT)
+            is_unknown = pc.fill_null(pc.starts_with(errors, UNKNOWN_SCHEMA), False)
+            # Not for ever: such a schema may be registered later.
+            kind = LakeError if pc.any(is_unknown).as_py() else RecordsRefused
+            row = pc.index(errors.is_valid() if kind is RecordsRefused else is_unknown, True).as_py()
+            raise kind(_problem(records, row, name, f"cannot be read: {errors[row].as_py()}"), hint=_HINT)
         if not pa.types.is_struct(value.type):
             raise LakeError(f"the schema of the {name}s is no record", hint="it is none of a Debezium connector")
         return _fields(value)

@@ -179,6 +179,8 @@ class RegistryDecoder:
         return AvroDecoder(resolved(writer), self._reader)
 
 
+# So the errors of rows begin whose schema the registry does not have; it may get it later.
+UNKNOWN_SCHEMA: Final = f"{UnknownSchema.__name__}: "
 _FOREIGN: Final = "not in the wire format of a registry: it has no byte 0 and schema id before it"
 _NOT_ASKED: Final = (
     f"the registry was not asked for this schema: it did not know {UNKNOWN_IDS_OF_BATCH_MAX} others of this batch"

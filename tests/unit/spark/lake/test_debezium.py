@@ -15,10 +15,14 @@ from hypothesis import strategies as st
 from ottla.spark.errors import LakeError, RecordsRefused
 from ottla.spark.lake.change_files import ChangeFiles
 from ottla.spark.lake.changes import BUCKET, NO_CHANGE, UpsertRule
-from ottla.spark.lake.debezium import debezium_json
+from ottla.spark.lake.debezium import DebeziumRegistry, debezium_json
 from ottla.spark.lake.files import LakeFiles
 from ottla.spark.lake.rows import RowShape
 from ottla.spark.lake.target import parse_target
+from ottla.spark.schemas import registry_decoder
+from ottla.spark.schemas.registry_decoder import RegistryDecoder
+from ottla.spark.schemas.registry_reader import FoundSchema, UnknownSchema
+from ottla.spark.schemas.registry_security import RegistrySecurity
 from tests.property.property_settings import example_settings
 
 PEOPLE = pa.schema([("id", pa.int64()), ("name", pa.string()), ("share", pa.float64())])
@@ -124,3 +128,65 @@ def test_keys_without_a_type_are_refused() -> None:
 def test_a_column_of_the_database_that_the_change_has_too_is_refused(name: str) -> None:
     with pytest.raises(RecordsRefused, match=f"the database's column '{name}' has the name of a column of the change"):
         debezium_json(PEOPLE.append(pa.field(name, pa.int64())), ["id"], {"lsn": pa.int64()})
+
+
+class Registry:
+    """Knows schema 1."""
+
+    def by_id(self, schema_id: int) -> FoundSchema:
+        if schema_id != 1:
+            raise UnknownSchema(f"no {schema_id}")
+        return ENVELOPE
+
+
+ENVELOPE = FoundSchema(
+    "AVRO",
+    json.dumps(
+        {
+            "type": "record",
+            "name": "Envelope",
+            "fields": [
+                {
+                    "name": "after",
+                    "type": ["null", {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "int"}]}],
+                },
+                {"name": "op", "type": "string"},
+            ],
+        }
+    ),
+)
+# The row with the id 1, created.
+CREATED = b"\0\0\0\0\1\2\2\2c"
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "problem"),
+    [
+        (b"no event", RecordsRefused, "wire format"),
+        (CREATED[:-1], RecordsRefused, ""),
+        (b"\0\0\0\0\2rest", LakeError, "UnknownSchema: no 2"),
+    ],
+)
+def test_event_that_the_registrys_schema_does_not_fit_is_refused_and_one_of_an_unknown_schema_is_not(
+    monkeypatch: pytest.MonkeyPatch, value: bytes, kind: type[LakeError], problem: str
+) -> None:
+    decoder = RegistryDecoder(Registry(), ENVELOPE)
+    monkeypatch.setattr(registry_decoder, "shared_decoder", lambda *_: decoder)
+    decode = DebeziumRegistry("http://registry", RegistrySecurity.of({}), ("", "", ()), ("", "", ()), ())
+    assert decode(records([(b"k", CREATED)]))["id"].to_pylist() == [1]
+    with pytest.raises(
+        LakeError, match=f"record at offset 41 of people partition 0 cannot be read: .*{problem}"
+    ) as raised:
+        decode(records([(b"k", CREATED), (b"k", value)]))
+    assert type(raised.value) is kind
+
+
+def test_unknown_schema_beside_bytes_of_no_event_leaves_both_for_the_next_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoder = RegistryDecoder(Registry(), ENVELOPE)
+    monkeypatch.setattr(registry_decoder, "shared_decoder", lambda *_: decoder)
+    decode = DebeziumRegistry("http://registry", RegistrySecurity.of({}), ("", "", ()), ("", "", ()), ())
+    with pytest.raises(LakeError, match=r"record at offset 41 .* UnknownSchema") as raised:
+        decode(records([(b"k", b"no event"), (b"k", b"\0\0\0\0\2rest")]))
+    assert not isinstance(raised.value, RecordsRefused)
