@@ -138,12 +138,21 @@ class RecordsRefused(LakeError):
     """Records that no load with these settings can load: a repetition would not help.
 
     A function of the user failed for them, they have no key, or are no events of the table's changes.  A load with dead
-    letters sets them aside.  `reason`: a word, by which they are counted.
+    letters sets them aside.  `reason`: a word, by which they are counted.  `place`: topic, partition and offset of the
+    first one, where a load has found it.
     """
 
-    def __init__(self, message: str, *, hint: str | None = None, reason: str = "change") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        reason: str = "change",
+        place: tuple[str, int, int] | None = None,
+    ) -> None:
         super().__init__(message, hint=hint)
         self.reason = reason
+        self.place = place
 
 
 class ColumnsRefused(RecordsRefused):

@@ -158,7 +158,7 @@ def test_a_service_loads_the_tables_of_a_file_beside_one_whose_broker_is_away_an
                 assert seen['ottla_load_refused_records_total{table="broken",reason="decode"}'] == 1
                 with pytest.raises(urllib.error.HTTPError, match="503") as unhealthy:
                     urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz")
-                assert unhealthy.value.read().startswith(b"broken: stopped: decode failed for the record at offset 0")
+                assert unhealthy.value.read().startswith(b"broken: stopped: RecordsRefused (decode), at offset 0 of ")
             finally:
                 os.kill(os.getpid(), signal.SIGTERM)
 

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from ottla.model.errors import ConfigError
+from ottla.model.errors import ConfigError, OttlaError
 from ottla.observe.metrics import CONTENT_TYPE, CollectorRegistry, Family, counter, gauge
 from ottla.runtime.host_names import family_of
 from ottla.security.http_access import HttpHead, HttpHosts, HttpRefused
@@ -67,15 +67,31 @@ def unhealthy(tracks: Mapping[str, LoadTrack], now_ms: int, failing_max_ms: int)
     problems = []
     for name, track in tracks.items():
         if track.stopped_by is not None:
-            problems.append(f"{name}: stopped: {track.stopped_by}")
+            problems.append(f"{name}: stopped: {_kind_of(track.stopped_by)}")
         elif track.failing_since_ms is not None and now_ms - track.failing_since_ms > failing_max_ms:
             failing_s = (now_ms - track.failing_since_ms) // 1_000
-            problems.append(f"{name}: its loads have failed for {failing_s} s: {track.last_error}")
+            why = "" if track.last_error is None else f": {_kind_of(track.last_error)}"
+            problems.append(f"{name}: its loads have failed for {failing_s} s{why}")
     return problems
 
 
+def _kind_of(error: OttlaError) -> str:
+    """Without its text, in which a function may have put a record's content: that is in the service's log."""
+    from ottla.spark.errors import RecordsRefused
+
+    kind = type(error).__name__
+    if not isinstance(error, RecordsRefused):
+        return kind
+    if error.place is None:
+        return f"{kind} ({error.reason})"
+    topic, partition, offset = error.place
+    return f"{kind} ({error.reason}), at offset {offset} of {topic} partition {partition}"
+
+
 class LoadHealth:
-    """`/healthz` and `/metrics`, from a thread.  Both show names of tables and errors, no records; there is no login.
+    """`/healthz` and `/metrics`, from a thread.
+
+    Both show names of tables and kinds of errors, and no content of records; there is no login.
 
     Raises `ConfigError` where the address cannot be bound.
     """

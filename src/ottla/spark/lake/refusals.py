@@ -139,6 +139,7 @@ def refused(record: pa.RecordBatch, refusal: Refusal) -> RecordsRefused:
         f"{error_class_of(cause)}: {cause}",
         hint="let it give null for such a record, or set such records aside as dead letters",
         reason=refusal.function,
+        place=(topic, partition, offset),
     )
     error.add_note(trace_of(cause, CALLER_FILE))
     return error

@@ -303,16 +303,24 @@ def _failure_json(failure: OttlaError) -> dict[str, Any]:
         "problem": failure.problem if isinstance(failure, CorruptRecords) else failure.args[0],
         "hint": failure.hint,
         "reason": failure.reason if isinstance(failure, RecordsRefused) else None,
+        "first": failure.place if isinstance(failure, RecordsRefused) else None,
         "notes": details_of(failure),
     }
 
 
 def _failure_of(
-    kind: str, place: list[Any], problem: str, hint: str | None, reason: str | None, notes: list[str]
+    kind: str,
+    place: list[Any],
+    problem: str,
+    hint: str | None,
+    reason: str | None,
+    first: tuple[str, int, int] | None,
+    notes: list[str],
 ) -> OttlaError:
     failure = CorruptRecords(place[0], place[1], place[2], problem) if place else _FAILURES[kind](problem, hint=hint)
     if isinstance(failure, RecordsRefused) and reason is not None:
         failure.reason = reason
+        failure.place = None if first is None else (first[0], first[1], first[2])
     for note in notes:
         failure.add_note(note)
     return failure

@@ -128,7 +128,7 @@ def test_refused_records_are_counted_by_table_and_reason() -> None:
     found = tracks()
     found["clicks"].committed(5, 1, 1, left_count=0, refused={"decode": 2})
     found["clicks"].committed(5, 1, 1, left_count=0, refused={"decode": 1, "change": 4})
-    found["orders"].fail(RecordsRefused("decode failed for the record at offset 3", reason="decode"), 6_000)
+    found["orders"].fail(RecordsRefused("decode failed: KeyError: 'card'", reason="decode"), 6_000)
     registry = CollectorRegistry()
     registry.add(lambda: load_metrics(found, 9_000))
     lines = "".join(registry.chunks()).splitlines()
@@ -137,7 +137,6 @@ def test_refused_records_are_counted_by_table_and_reason() -> None:
         'ottla_load_refused_records_total{table="clicks",reason="change"} 4',
         'ottla_load_refused_records_total{table="orders",reason="decode"} 1',
     ]
-    assert unhealthy(found, 6_000, 10_000)[0].startswith("orders: stopped: decode failed for the record at offset 3")
 
 
 def test_guide_has_each_metric_and_its_alerts_have_no_other() -> None:
@@ -159,9 +158,25 @@ def test_guide_has_each_metric_and_its_alerts_have_no_other() -> None:
 
 
 def test_health_fails_for_a_table_that_stopped_and_for_one_that_fails_for_long() -> None:
-    assert unhealthy(tracks(), 6_000, 10_000) == [f"gone: stopped: {tracks()['gone'].stopped_by}"]
-    assert unhealthy(tracks(), 16_000, 10_000)[0] == "orders: its loads have failed for 11 s: no broker"
+    assert unhealthy(tracks(), 6_000, 10_000) == ["gone: stopped: DataLoss"]
+    assert unhealthy(tracks(), 16_000, 10_000)[0] == "orders: its loads have failed for 11 s: ClientError"
     assert unhealthy({"clicks": tracks()["clicks"]}, 10**9, 10_000) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (("orders", 2, 3), "orders: stopped: RecordsRefused (decode), at offset 3 of orders partition 2"),
+        (None, "orders: stopped: RecordsRefused (decode)"),
+    ],
+)
+def test_health_has_the_place_of_a_refused_record_and_nothing_of_its_content(
+    place: tuple[str, int, int] | None, expected: str
+) -> None:
+    found = {"orders": LoadTrack(10_000, 0)}
+    error = RecordsRefused("decode failed: ValueError: card 4711", hint="mend 4711", reason="decode", place=place)
+    found["orders"].fail(error, 6_000)
+    assert unhealthy(found, 6_000, 10_000) == [expected]
 
 
 def test_health_and_metrics_are_served_and_pages_of_other_names_are_refused() -> None:

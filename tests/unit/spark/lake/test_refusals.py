@@ -99,7 +99,7 @@ def test_error_of_a_function_names_the_first_record_and_has_the_users_traceback(
     assert str(failure).startswith(
         "decode failed for the record at offset 137 of clicks partition 3: json.decoder.JSONDecodeError: Expecting"
     )
-    assert failure.reason == "decode"
+    assert (failure.reason, failure.place) == ("decode", ("clicks", 3, 137))
     [trace] = details_of(failure)
     assert "in pages" in trace
     assert trace.splitlines()[-1].startswith("json.decoder.JSONDecodeError: Expecting value")
