@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from datetime import datetime
 from inspect import isawaitable
 from itertools import islice
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from ottla.client.fetching.messages import Message
 from ottla.client.groups.group_types import GroupOffsets
@@ -28,19 +29,27 @@ from ottla.client.streams.settings import KeyT, ValueT
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
+# The stream whose notice runs this code, also in tasks that the user's code starts.
+_NOTIFYING: Final[ContextVar[object]] = ContextVar("notifying", default=None)
+
 
 class PolledStream(MessageStream[KeyT, ValueT]):
     """The stream of a consumer: all partitions that it reads.  One task is in it at a time."""
 
-    def __init__(self, session: ConsumerSession, notify: Callable[[ConsumerSession], Awaitable[None]]) -> None:
+    def __init__(
+        self, session: ConsumerSession, notify: Callable[[ConsumerSession], Coroutine[Any, Any, None]]
+    ) -> None:
         super().__init__(session.engine, session.buffer, None, None, session.hold)
         self._session = session
         self._notify_user = notify
         self._is_polled = False
+        # The user's code is notified of changes: a cancelled request does not end that.
+        self._notice: asyncio.Task[None] | None = None
 
     async def poll(self, timeout_ms: float | None) -> Message[Any, Any] | None:
         self._enter()
         try:
+            await self.end_notice()
             if self._buffer.has_held:
                 self._engine.pass_held(self._buffer)
             for message in self._messages:
@@ -58,6 +67,13 @@ class PolledStream(MessageStream[KeyT, ValueT]):
 
     async def poll_many(self, messages_max: int, timeout_ms: float | None) -> list[Message[Any, Any]]:
         self._enter()
+        try:
+            await self.end_notice()
+            return await self._taken(messages_max, timeout_ms)
+        finally:
+            self._is_polled = False
+
+    async def _taken(self, messages_max: int, timeout_ms: float | None) -> list[Message[Any, Any]]:
         taken: list[Message[Any, Any]] = []
         try:
             self._engine.begin_many(self._buffer)
@@ -72,7 +88,6 @@ class PolledStream(MessageStream[KeyT, ValueT]):
             raise
         finally:
             self._buffer.end_many()
-            self._is_polled = False
         return taken
 
     async def _take_many(self, taken: list[Message[Any, Any]], messages_max: int, timeout_ms: float | None) -> None:
@@ -87,6 +102,7 @@ class PolledStream(MessageStream[KeyT, ValueT]):
     async def _following(self) -> Iterator[Message[Any, Any]] | None:
         self._enter()
         try:
+            await self.end_notice()
             return await super()._following()
         finally:
             self._is_polled = False
@@ -98,12 +114,33 @@ class PolledStream(MessageStream[KeyT, ValueT]):
         return None if end_s is None else max(0.0, end_s - self._loop.time())
 
     def _enter(self) -> None:
-        if self._is_polled:
+        if self._is_polled or self._is_in_notice:
             raise ConsumerBusy("the consumer is being polled, by another task or by the code around this callback")
         self._is_polled = True
 
     async def _notify(self) -> None:
+        self._notice = asyncio.create_task(self._run_notice())
+        await self.end_notice()
+
+    async def _run_notice(self) -> None:
+        _NOTIFYING.set(self)
         await self._notify_user(self._session)
+
+    @property
+    def _is_in_notice(self) -> bool:
+        """Whether the user's code that is notified calls this: it cannot wait for its own end."""
+        return self._notice is not None and _NOTIFYING.get() is self
+
+    async def end_notice(self, timeout_ms: float | None = None) -> None:
+        """Wait for the user's code that is notified of changes; what it raised is raised here."""
+        notice = self._notice
+        if notice is None or self._is_in_notice:
+            return
+        await asyncio.wait([notice], timeout=None if timeout_ms is None else timeout_ms / 1000)
+        if notice.done():
+            if self._notice is notice:
+                self._notice = None
+            notice.result()
 
 
 class Consumer(ConsumerApi[KeyT, ValueT]):
@@ -115,7 +152,8 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
                 print(message.topic, message.partition, message.offset, message.value)
 
     For one loop, and one task at a time reads.  What waits is awaited; `subscribe`, `assign`, `seek`, `pause` and their
-    likes do not.  Callbacks may be coroutine functions.
+    likes do not.  Callbacks may be coroutine functions; one that runs in a request which is cancelled runs on, and the
+    next request, or `close`, waits for its end first.
     """
 
     _stream: PolledStream[KeyT, ValueT] | None = None
@@ -219,18 +257,25 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
             await asyncio.to_thread(self._queries.close)
 
     async def _end(self, timeout_ms: int) -> None:
-        session = self._session
+        session, stream = self._session, self._stream
         if session is None:
             return
-        loop = asyncio.get_running_loop()
+        assert stream is not None
+        loop, closer = asyncio.get_running_loop(), threading.get_ident()
 
         def notify() -> None:
             asyncio.run_coroutine_threadsafe(_notify(session), loop).result()
 
-        # Tasks of this loop request no further message while they have one in hand: the close does not wait for them.
+        def close() -> None:
+            try:
+                asyncio.run_coroutine_threadsafe(stream.end_notice(timeout_ms), loop).result()
+            finally:
+                # Tasks of this loop request no further message while they have one in hand: it does not wait for them.
+                # The callbacks may still commit.
+                session.core.close(timeout_ms, closer, notify)
+
         try:
-            # The callbacks may still commit.
-            await asyncio.to_thread(session.core.close, timeout_ms, threading.get_ident(), notify)
+            await asyncio.to_thread(close)
         finally:
             self._session = None
 
