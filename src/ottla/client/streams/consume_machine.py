@@ -523,8 +523,12 @@ class ConsumeMachine:
             return False
         self._is_closing = True
         self._closer = closer
-        for _, reading in self._assigned.values():
+        for buffer, reading in self._assigned.values():
             reading.stop_hand_out()
+            if reading.awaits_user and reading.is_notified and self._is_closed_by(buffer):
+                # The code that was notified closes: what it had to commit is committed.
+                reading.on_user_done()
+                self._answer(reading, is_due=True)
         for buffer in self._buffers:
             buffer.ring()
         if not self.has_left:

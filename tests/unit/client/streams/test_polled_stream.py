@@ -575,3 +575,67 @@ def test_a_second_thread_is_refused_while_one_polls() -> None:
     desk.bring(0, [b"a"])
     thread.join()
     assert "being polled" in str(refused[0])
+
+
+def test_a_loop_continues_after_a_message_that_cannot_be_read() -> None:
+    def deserialize(value: bytes) -> bytes:
+        if value == b"bad":
+            raise ValueError(value)
+        return value
+
+    desk = PolledDesk(deserializer=deserialize)
+    desk.start(0, 0)
+    desk.bring(0, [b"a", b"bad", b"c"])
+    messages = iter(desk.stream)
+    assert next(messages).offset == 0
+    with pytest.raises(PoisonMessage):
+        next(messages)
+    desk.engine.skip(desk.buffer)
+    assert next(messages).offset == 2
+
+
+def test_a_loop_ends_when_the_consumer_is_closed() -> None:
+    desk = PolledDesk()
+    desk.start(0, 0)
+    desk.bring(0, [b"a", b"b"])
+    seen = []
+    for message in desk.stream:
+        seen.append(message.offset)
+        if message.offset == 1:
+            desk.engine.begin_close(threading.get_ident())
+    assert seen == [0, 1]
+
+
+def test_a_close_in_the_callback_gives_the_partition_back_before_the_callback_ends() -> None:
+    desk = PolledDesk(notifies=True)
+    claim = desk.start(0, 0)
+    desk.bring(0, [b"a"] * 3)
+    assert [desk.poll(), desk.poll()] == [0, 1]
+    desk.revoke(0, claim)
+    stopped_before: list[object] = []
+
+    def close(_changes: Changes) -> None:
+        desk.engine.begin_close(threading.get_ident())
+        stopped_before.extend(desk.membership.stopped)
+
+    desk.on_changes = close
+    assert desk.poll() is None
+    assert stopped_before == [(T0, claim, 2)]
+    assert desk.membership.stopped == stopped_before, "it is given back once"
+
+
+def test_a_close_by_another_thread_leaves_the_callback_its_commit() -> None:
+    desk = PolledDesk(notifies=True, enable_auto_commit=False)
+    claim = desk.start(0, 0)
+    desk.bring(0, [b"a"] * 3)
+    assert [desk.poll(), desk.poll()] == [0, 1]
+    desk.revoke(0, claim)
+
+    def close_elsewhere_and_commit(_changes: Changes) -> None:
+        desk.engine.begin_close(threading.get_ident() + 1)
+        assert desk.membership.stopped == []
+        desk.engine.commit_all(desk.buffer)
+
+    desk.on_changes = close_elsewhere_and_commit
+    assert desk.poll() is None
+    assert desk.membership.stopped == [(T0, claim, 2)]
