@@ -166,6 +166,9 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
     ) -> None:
         await self.close()
 
+    def _before_session(self) -> None:
+        asyncio.get_running_loop()
+
     def _on_session(self, session: ConsumerSession) -> None:
         self._stream = PolledStream(session, _notify)
 
@@ -215,33 +218,33 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
     async def committed(self, partitions: Iterable[tuple[str, int]] | None = None) -> dict[TopicPartition, int | None]:
         """The group's committed offsets of these partitions, or of the assignment; None: it has none."""
         self._check_group()
-        return await asyncio.to_thread(self._queries.committed, self._named(partitions))
+        return await asyncio.to_thread(self._open_queries().committed, self._named(partitions))
 
     async def beginning_offsets(self, partitions: Iterable[tuple[str, int]] | None = None) -> dict[TopicPartition, int]:
         """The first offset in the log of each of these partitions, or of the assignment.  Raises UnknownTopic."""
-        return await asyncio.to_thread(self._queries.starts, self._named(partitions))
+        return await asyncio.to_thread(self._open_queries().starts, self._named(partitions))
 
     async def end_offsets(self, partitions: Iterable[tuple[str, int]] | None = None) -> dict[TopicPartition, int]:
         """The offset after the last readable message of each; with "read_committed" before open transactions."""
-        return await asyncio.to_thread(self._queries.ends, self._named(partitions))
+        return await asyncio.to_thread(self._open_queries().ends, self._named(partitions))
 
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, datetime | int] | Mapping[tuple[str, int], datetime | int]
     ) -> dict[TopicPartition, int | None]:
         """The first offset at or after each time, a `datetime` or ms since 1970; None: there is none."""
-        return await asyncio.to_thread(self._queries.at_times, self._named_times(times))
+        return await asyncio.to_thread(self._open_queries().at_times, self._named_times(times))
 
     async def lag(self) -> dict[TopicPartition, int | None]:
         """How many offsets each partition's position is before its end; None while the position is not known."""
-        return await asyncio.to_thread(self._queries.lags, self.positions())
+        return await asyncio.to_thread(self._open_queries().lags, self.positions())
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
         """The partitions of a topic.  Raises UnknownTopic."""
-        return await asyncio.to_thread(self._queries.partitions_of, topic)
+        return await asyncio.to_thread(self._open_queries().partitions_of, topic)
 
     async def topics(self) -> list[str]:
         """The topics that this client may describe, internal ones too."""
-        return await asyncio.to_thread(self._queries.topics)
+        return await asyncio.to_thread(self._open_queries().topics)
 
     async def unsubscribe(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Leave the group, or give up what was assigned, as `close` does; `subscribe` or `assign` may follow."""

@@ -125,7 +125,8 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
     auto_offset_reset         where to start without a committed offset, or when it is not in the log any more:
                               "latest", "earliest", or "error", which `poll` raises
     enable_auto_commit        commit what was processed every `auto_commit_interval_ms`, and when partitions are given
-                              back; without it only `commit` does
+                              back; without it only `commit` does, but for the place where a group without an
+                              offset starts: "latest" would be another one at the next start
     isolation_level           "read_uncommitted", or "read_committed": messages of transactions when they are committed,
                               and none of aborted ones
     key_deserializer,         called with the bytes of a key or a value; a null stays None.  An error of theirs is
@@ -221,33 +222,33 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
     def committed(self, partitions: Iterable[tuple[str, int]] | None = None) -> dict[TopicPartition, int | None]:
         """The group's committed offsets of these partitions, or of the assignment; None: it has none."""
         self._check_group()
-        return self._queries.committed(self._named(partitions))
+        return self._open_queries().committed(self._named(partitions))
 
     def beginning_offsets(self, partitions: Iterable[tuple[str, int]] | None = None) -> dict[TopicPartition, int]:
         """The first offset in the log of each of these partitions, or of the assignment.  Raises UnknownTopic."""
-        return self._queries.starts(self._named(partitions))
+        return self._open_queries().starts(self._named(partitions))
 
     def end_offsets(self, partitions: Iterable[tuple[str, int]] | None = None) -> dict[TopicPartition, int]:
         """The offset after the last readable message of each; with "read_committed" before open transactions."""
-        return self._queries.ends(self._named(partitions))
+        return self._open_queries().ends(self._named(partitions))
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, datetime | int] | Mapping[tuple[str, int], datetime | int]
     ) -> dict[TopicPartition, int | None]:
         """The first offset at or after each time, a `datetime` or ms since 1970; None: there is none."""
-        return self._queries.at_times(self._named_times(times))
+        return self._open_queries().at_times(self._named_times(times))
 
     def lag(self) -> dict[TopicPartition, int | None]:
         """How many offsets each partition's position is before its end; None while the position is not known."""
-        return self._queries.lags(self.positions())
+        return self._open_queries().lags(self.positions())
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
         """The partitions of a topic.  Raises UnknownTopic."""
-        return self._queries.partitions_of(topic)
+        return self._open_queries().partitions_of(topic)
 
     def topics(self) -> list[str]:
         """The topics that this client may describe, internal ones too."""
-        return self._queries.topics()
+        return self._open_queries().topics()
 
     def unsubscribe(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Leave the group, or give up what was assigned, as `close` does; `subscribe` or `assign` may follow."""

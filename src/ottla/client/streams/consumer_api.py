@@ -245,9 +245,13 @@ class ConsumerApi(ABC, Generic[KeyT, ValueT]):
         if self._session is not None:
             self._session.change(subscription, callbacks)
             return self._session
+        self._before_session()
         self._session = ConsumerSession(self, self._destination, self._settings, subscription, callbacks)
         self._on_session(self._session)
         return self._session
+
+    def _before_session(self) -> None:
+        """A session is opened next; raises what prevents it."""
 
     @abstractmethod
     def _on_session(self, session: ConsumerSession) -> None:
@@ -348,6 +352,11 @@ class ConsumerApi(ABC, Generic[KeyT, ValueT]):
         if self._session is None:
             raise ConfigError("nothing is read", hint='subscribe(["page-views"]) or assign([("page-views", 0)]) first')
         return self._session
+
+    def _open_queries(self) -> LogQueries:
+        """A query after `close` would open connections that are never closed."""
+        self._check_open()
+        return self._queries
 
     def _check_open(self) -> None:
         if self._is_closed:
