@@ -25,6 +25,7 @@ from ottla.client.streams.consumer_api import (
 )
 from ottla.client.streams.errors import ConsumerBusy
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS
+from ottla.client.streams.reading import CommitOutcome
 from ottla.client.streams.settings import KeyT, ValueT
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
@@ -122,6 +123,17 @@ class PolledStream(MessageStream[KeyT, ValueT]):
         self._notice = asyncio.create_task(self._run_notice())
         await self.end_notice()
 
+    async def notify_before_releases(self, outcome: CommitOutcome) -> None:
+        """As the stream for threads does it."""
+        if self._is_polled or self._notice is not None:
+            return
+        self._is_polled = True
+        try:
+            if self._engine.await_releases(self._buffer, outcome):
+                await self._notify()
+        finally:
+            self._is_polled = False
+
     async def _run_notice(self) -> None:
         _NOTIFYING.set(self)
         await self._notify_user(self._session)
@@ -204,8 +216,10 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
 
         Raises CommitFailed and NotAssigned, as the consumer for threads does.
         """
+        engine, stream = self._of_group().engine, self._polled()
         outcome = self._request_commit(message, offsets)
-        await asyncio.to_thread(self._opened().engine.wait_for, outcome, timeout_ms)
+        await stream.notify_before_releases(outcome)
+        await asyncio.to_thread(engine.wait_for, outcome, timeout_ms)
 
     async def group_offsets(self, *, timeout_ms: int | None = COMMIT_TIMEOUT_MS) -> GroupOffsets:
         """What was returned since the last call, for `Producer.send_offsets_to_transaction`; see the consumer for

@@ -369,6 +369,21 @@ class ConsumeMachine:
         self._commit(readings, outcome, named)
         return outcome
 
+    def await_releases(self, buffer: StreamBuffer, outcome: CommitOutcome) -> bool:
+        """Whether the user's code must run before `outcome` is known, and may: a commit included all that was returned.
+
+        Partitions that wait for it are committed with their release, and the outcome includes these.
+        """
+        readings = [each for each in buffer.readings.values() if not each.is_answered]
+        if any(each.has_in_hand for each in readings):
+            return False
+        waiting = [
+            each for each in readings if each.awaits_user and not each.is_notified and each.requested == each.passed_end
+        ]
+        for reading in waiting:
+            reading.await_release(outcome)
+        return bool(waiting)
+
     def _commit(
         self,
         readings: Iterable[Reading],

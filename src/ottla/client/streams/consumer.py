@@ -21,6 +21,7 @@ from ottla.client.streams.consumer_api import (
 )
 from ottla.client.streams.errors import ConsumerBusy
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS, MessageStream
+from ottla.client.streams.reading import CommitOutcome
 from ottla.client.streams.settings import KeyT, ValueT
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
@@ -99,6 +100,19 @@ class PolledStream(MessageStream[KeyT, ValueT]):
     def _enter(self) -> None:
         if not self._turn.acquire(blocking=False):
             raise ConsumerBusy("the consumer is being polled, by another thread or by the code around this callback")
+
+    def notify_before_releases(self, outcome: CommitOutcome) -> None:
+        """A commit waits for this, between two requests: partitions that are being given back wait for the user's code.
+
+        In another thread than that which reads it does not run, nor for messages that are not committed yet.
+        """
+        if self._buffer.requester != threading.get_ident() or not self._turn.acquire(blocking=False):
+            return
+        try:
+            if self._engine.await_releases(self._buffer, outcome):
+                self._notify()
+        finally:
+            self._turn.release()
 
     def _notify(self) -> None:
         self._notify_user(self._session)
@@ -203,10 +217,15 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
         Raises CommitFailed when it was not committed, or is not known to be within `timeout_ms`.  With `wait=False` it
         returns at once, and a failure is logged only.  Raises NotAssigned for a partition that the group has given to
         others meanwhile, ConfigError without a group.
+
+        A partition that is being given back is committed with that.  If the commit includes all that was returned, and
+        waits, `on_revoke` runs in here, as it does in `poll`; else in the next `poll`; the commit does not wait then.
         """
+        engine, stream = self._of_group().engine, self._polled()
         outcome = self._request_commit(message, offsets)
         if wait:
-            self._opened().engine.wait_for(outcome, timeout_ms)
+            stream.notify_before_releases(outcome)
+            engine.wait_for(outcome, timeout_ms)
 
     def group_offsets(self, *, timeout_ms: int | None = COMMIT_TIMEOUT_MS) -> GroupOffsets:
         """What was returned since the last call, for `Producer.send_offsets_to_transaction`.

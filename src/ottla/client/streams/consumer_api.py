@@ -201,7 +201,8 @@ class ConsumerApi(ABC, Generic[KeyT, ValueT]):
         """Read these topics, or those whose whole names match `pattern` and not `exclude` (of Python's `re`), as one of
         the group's members; called again, these in place of what was read before.  Returns at once.
 
-        The user's code runs in `poll` and its likes, and in `close`; each is called with the consumer and partitions:
+        The user's code runs in `poll` and its likes, in a `commit` that waits, and in `close`; each is called with the
+        consumer and partitions:
 
         on_assign   before the first message of them; it may `seek`
         on_revoke   before another member gets them; it may `commit`, by which they are given back

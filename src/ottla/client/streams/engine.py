@@ -268,6 +268,11 @@ class StreamsEngine:
         with self._then_calls():
             return self._machine.commit_offsets(buffer, offsets)
 
+    def await_releases(self, buffer: StreamBuffer, outcome: CommitOutcome) -> bool:
+        """Whether the user's code must run before `outcome` is known, and may."""
+        with self.lock:
+            return self._machine.await_releases(buffer, outcome)
+
     def mark_all_done(self, buffer: StreamBuffer) -> None:
         """Everything that was returned is done."""
         with self.lock:

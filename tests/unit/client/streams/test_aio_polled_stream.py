@@ -147,3 +147,23 @@ def test_the_end_of_a_callback_that_hangs_is_waited_for_so_long_and_no_longer() 
         assert desk.ended == []
 
     run(main())
+
+
+def test_an_aio_commit_of_all_that_was_returned_runs_the_callback_and_waits_for_the_release() -> None:
+    async def main() -> None:
+        desk = AioDesk()
+        desk.on_revoked = nothing
+        desk.may_end.set()
+        claim = desk.start(0, 0)
+        assert await desk.stream.poll(0) is None
+        desk.bring(0, [b"a"] * 3)
+        assert len(await desk.stream.poll_many(2, None)) == 2
+        desk.revoke(0, claim)
+        outcome = desk.engine.commit_all(desk.buffer)
+        await desk.stream.notify_before_releases(outcome)
+        assert desk.ended == [[T0]]
+        assert (desk.membership.stopped, outcome.is_known) == ([(T0, claim, 2)], False)
+        desk.release(0, claim)
+        assert (outcome.is_known, outcome.error) == (True, None)
+
+    run(main())

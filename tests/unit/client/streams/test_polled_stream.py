@@ -639,3 +639,63 @@ def test_a_close_by_another_thread_leaves_the_callback_its_commit() -> None:
     desk.on_changes = close_elsewhere_and_commit
     assert desk.poll() is None
     assert desk.membership.stopped == [(T0, claim, 2)]
+
+
+def test_a_commit_of_all_that_was_returned_runs_the_callback_and_waits_for_the_release() -> None:
+    desk = PolledDesk(notifies=True, enable_auto_commit=False)
+    claim = desk.start(0, 0)
+    desk.bring(0, [b"a"] * 3)
+    assert [desk.poll(), desk.poll()] == [0, 1]
+    desk.revoke(0, claim)
+    outcome = desk.engine.commit_offsets(desk.buffer, {T0: 2})
+    desk.stream.notify_before_releases(outcome)
+    assert desk.notices[-1] == ("revoked", [T0])
+    assert desk.membership.stopped == [(T0, claim, 2)]
+    known = [outcome.is_known]
+    desk.lose(0, claim)
+    assert [*known, outcome.is_known] == [False, True]
+    assert "was lost" in str(outcome.error)
+
+
+def test_a_commit_in_the_callback_of_a_commit_and_that_one_learn_of_the_release() -> None:
+    desk = PolledDesk(notifies=True, enable_auto_commit=False)
+    claim = desk.start(0, 0)
+    desk.bring(0, [b"a"] * 3)
+    assert desk.poll_many(2)
+    desk.revoke(0, claim)
+    outcomes = [desk.engine.commit_all(desk.buffer)]
+    desk.on_changes = lambda _: outcomes.append(desk.engine.commit_all(desk.buffer))
+    desk.stream.notify_before_releases(outcomes[0])
+    assert [outcome.is_known for outcome in outcomes] == [False, False]
+    desk.release(0, claim)
+    assert [(outcome.is_known, outcome.error) for outcome in outcomes] == [(True, None)] * 2
+
+
+def test_a_commit_of_some_messages_runs_no_callback_that_would_commit_the_others() -> None:
+    desk = PolledDesk(notifies=True, enable_auto_commit=False)
+    claim = desk.start(0, 0)
+    other = desk.start(1, 0)
+    for partition in range(2):
+        desk.bring(partition, [b"a"] * 2)
+    assert len(desk.poll_many()) == 4
+    desk.revoke(0, claim)
+    desk.on_changes = lambda _: desk.engine.commit_all(desk.buffer)
+    outcome = desk.engine.commit_offsets(desk.buffer, {T0: 2})
+    desk.stream.notify_before_releases(outcome)
+    assert (desk.notices[1:], desk.membership.committed) == ([], [])
+    desk.poll()
+    assert desk.membership.stopped == [(T0, claim, 2)]
+    assert desk.membership.committed == [(T1, other, 2)]
+
+
+def test_a_commit_by_another_thread_than_that_which_reads_runs_no_callback() -> None:
+    desk = PolledDesk(notifies=True, enable_auto_commit=False)
+    claim = desk.start(0, 0)
+    desk.bring(0, [b"a"] * 3)
+    assert desk.poll_many(2)
+    desk.revoke(0, claim)
+    outcome = desk.engine.commit_all(desk.buffer)
+    thread = threading.Thread(target=desk.stream.notify_before_releases, args=(outcome,))
+    thread.start()
+    thread.join()
+    assert desk.notices == [("assigned", [T0])]
