@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from ottla.cli.pipeline.lake import erase
 from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import UnknownTopic
 from ottla.dead_letters import DeadLetters
 from ottla.dead_letters.topics import SUFFIX, letters_of
 from ottla.testing import Namespace, Record, consume_all, produce
@@ -56,6 +57,24 @@ def test_dead_letters_of_a_topic_are_erased_by_the_key_of_the_records(table: Pat
     assert keys(table) == [b"b", b"c"]
     with Cluster(topic.bootstrap) as cluster:
         assert [each.message.key for each in letters_of(cluster, topic + SUFFIX)] == [b"b"]
+
+
+def test_a_topic_of_which_nothing_was_set_aside_keeps_no_other_letters_and_a_wrong_one_no_rows(
+    table: Path, namespace: Namespace
+) -> None:
+    fine, topic = namespace.topic("fine"), namespace.topic("visits")
+    produce(topic, [Record(b"x", key=b"a")])
+    with DeadLetters(topic.bootstrap) as dead_letters:
+        dead_letters.put_all([(message, "bad") for message in consume_all(topic, count=1)])
+    flags = ("--key", "key=a", "-b", topic.bootstrap, "--json", "--dead-letters-of", fine, "--dead-letters-of", topic)
+    wrong = run(table, *flags, "--dead-letters-of", namespace.name("no-topic"))
+    assert isinstance(wrong.exception, UnknownTopic)
+    assert keys(table) == [b"a", b"b", b"c"]
+    done = json.loads(run(table, *flags).stdout)
+    assert (done["rows"], done[f"dead_letters_of_{fine}"]["letters"]) == (1, [])
+    assert done[f"dead_letters_of_{topic}"]["letters"] == ["0:0"]
+    with Cluster(topic.bootstrap) as cluster:
+        assert not list(letters_of(cluster, topic + SUFFIX))
 
 
 @pytest.mark.parametrize(

@@ -208,21 +208,19 @@ def erase(
     the key are shown, with the time until which they are kept, and the exit status is 1.
     """
     with open_cluster(bootstrap, CLIENT_ID) as cluster:
-        found = erased_letters(cluster, topic, letters_topic, [key.encode() for key in keys], dry_run)
+        name = _letters_topic(cluster, topic, letters_topic)
+        found = erased_letters(cluster, name, [key.encode() for key in keys], dry_run)
     if as_data:
         say(*data_lines(erased_facts(found)))
     return say_erased(found, dry_run, as_data)
 
 
-def erased_letters(
-    cluster: Cluster, topic: str, letters_topic: str | None, keys: Iterable[bytes], is_dry: bool = False
-) -> ErasedLetters:
+def erased_letters(cluster: Cluster, letters_topic: str, keys: Iterable[bytes], is_dry: bool = False) -> ErasedLetters:
     from ottla.dead_letters.erasing import erase_letters
 
     with JobProgress() as progress:
-        name = _letters_topic(cluster, topic, letters_topic)
-        progress.show(f"{name}: looking for the letters")
-        return erase_letters(cluster, name, frozenset(keys), is_dry=is_dry)
+        progress.show(f"{letters_topic}: looking for the letters")
+        return erase_letters(cluster, letters_topic, frozenset(keys), is_dry=is_dry)
 
 
 def erased_facts(found: ErasedLetters) -> dict[str, object]:
@@ -270,19 +268,38 @@ def _line(outcome: Replayed, is_dry: bool) -> str:
     return line
 
 
+def letters_topic_or_none(cluster: Cluster, topic: str) -> str | None:
+    """None: nothing of the topic was set aside.  Raises `UnknownTopic` where there is no such topic either."""
+    from ottla.dead_letters import dead_letter_topic
+
+    name = dead_letter_topic(topic)
+    if _is_topic(cluster, name):
+        return name
+    cluster.topic(topic)
+    return None
+
+
 def _letters_topic(cluster: Cluster, topic: str, given: str | None) -> str:
     from ottla.client.wire.errors import UnknownTopic
     from ottla.dead_letters import dead_letter_topic
 
     name = dead_letter_topic(topic, given)
-    try:
-        cluster.topic(name)
-    except UnknownTopic:
+    if not _is_topic(cluster, name):
         raise UnknownTopic(
             f"there is no topic {name}: nothing of {topic} was set aside",
             hint="--dead-letter-topic names another; `ottla topic list` shows those that there are",
-        ) from None
+        )
     return name
+
+
+def _is_topic(cluster: Cluster, name: str) -> bool:
+    from ottla.client.wire.errors import UnknownTopic
+
+    try:
+        cluster.topic(name)
+    except UnknownTopic:
+        return False
+    return True
 
 
 def _returned(cluster: Cluster) -> Callable[[StoredLetter], bool]:

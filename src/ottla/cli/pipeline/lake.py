@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ottla.cli.client_flags import bootstrap_flag, open_cluster, output_flag
 from ottla.cli.output import data_lines, say
-from ottla.cli.pipeline.dead_letter import CLIENT_ID, erased_facts, erased_letters, say_erased
+from ottla.cli.pipeline.dead_letter import CLIENT_ID, erased_facts, erased_letters, letters_topic_or_none, say_erased
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.load import lake_target, target_flags
 from ottla.model.counted import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ottla.spark.lake.erasure import Erasure
 
 
 @click.command(name="erase")
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     "letters_of",
     multiple=True,
     metavar="TOPIC",
-    help="Also from the dead letters of this topic, by the record's key (--key key=VALUE); may be repeated.",
+    help="Also from the dead letters of this topic, by the record's key (--key key=VALUE alone); may be repeated.",
 )
 @bootstrap_flag
 @output_flag()
@@ -54,33 +57,47 @@ def erase(
     """
     record_keys = _record_keys(keys) if letters_of else []
     place = lake_target(target, storage, table, catalog)
+    from ottla.dead_letters.erasing import ErasedLetters
     from ottla.spark.lake import erasure
 
-    with JobProgress() as progress:
-        progress.show("looking for the rows")
-        done = erasure.erase(place, _values(place.open(None).schema, keys))
-    letters = {}
-    if letters_of:
-        with open_cluster(bootstrap, CLIENT_ID) as cluster:
-            letters = {topic: erased_letters(cluster, topic, None, record_keys) for topic in letters_of}
-    facts = {"rows": done.rows_count, "files": done.files_count, "table_version": done.version}
+    letters: dict[str, ErasedLetters] = {}
+    with ExitStack() as stack:
+        letters_topics: dict[str, str | None] = {}
+        if letters_of:
+            # Before the table's commit: a wrong topic is refused while nothing is erased.
+            cluster = stack.enter_context(open_cluster(bootstrap, CLIENT_ID))
+            letters_topics = {topic: letters_topic_or_none(cluster, topic) for topic in letters_of}
+        with JobProgress() as progress:
+            progress.show("looking for the rows")
+            done = erasure.erase(place, _values(place.open(None).schema, keys))
+        if not as_data:
+            _say_rows(done)
+        for topic, name in letters_topics.items():
+            letters[topic] = ErasedLetters() if name is None else erased_letters(cluster, name, record_keys)
     if as_data:
-        of_letters = {f"dead_letters_of_{name}": erased_facts(each) for name, each in letters.items()}
+        facts = {"rows": done.rows_count, "files": done.files_count, "table_version": done.version}
+        of_letters = {f"dead_letters_of_{topic}": erased_facts(each) for topic, each in letters.items()}
         say(*data_lines({**facts, **of_letters}))
-    elif done.version is None:
-        say("no such rows")
-    else:
-        say(f"erased {counted(done.rows_count, 'row')} from {counted(done.files_count, 'file')}")
-        say("hint: readers of earlier versions have them until `ottla load vacuum` removes those files", err=True)
     return max((say_erased(each, is_dry=False, as_data=as_data) for each in letters.values()), default=0)
 
 
+def _say_rows(done: Erasure) -> None:
+    if done.version is None:
+        say("no such rows")
+        return
+    say(f"erased {counted(done.rows_count, 'row')} from {counted(done.files_count, 'file')}")
+    say("hint: readers of earlier versions have them until `ottla load vacuum` removes those files", err=True)
+
+
 def _record_keys(keys: Iterable[str]) -> list[bytes]:
-    """Of the records: the column of the table that has them is `key`."""
-    found = [text.encode() for name, _, text in (each.partition("=") for each in keys) if name == "key"]
-    if not found:
-        raise click.UsageError("--dead-letters-of needs the key of the records: give --key key=VALUE.")
-    return found
+    """Of the records: the column of the table that has them is `key`.
+
+    Another column would narrow the rows and not the letters, whose columns are not known.
+    """
+    parts = [each.partition("=") for each in keys]
+    if any(name != "key" for name, _, _ in parts):
+        raise click.UsageError("--dead-letters-of needs the key of the records alone: give --key key=VALUE.")
+    return [text.encode() for _, _, text in parts]
 
 
 def _values(schema: pa.Schema, keys: Iterable[str]) -> Mapping[str, list[Any]]:
