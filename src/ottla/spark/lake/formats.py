@@ -47,7 +47,7 @@ class IcebergTarget:
 
     table: str
     location: LakeTarget | None = None
-    catalog: str | Mapping[str, str] | None = None
+    catalog: str | Mapping[str, str] | None = field(default=None, repr=False)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property

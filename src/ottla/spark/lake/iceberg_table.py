@@ -87,6 +87,11 @@ _REFUSALS: Final = (UnauthorizedError, ForbiddenError, OAuthError)
 # Packages whose errors a catalog passes on: AWS's, Hive's (`hive_metastore` and `thrift`), pyiceberg's.
 _LIBRARIES: Final = ("pyiceberg", "botocore", "boto3", "hive_metastore", "thrift")
 
+# A file that they are read from ends its line.
+_SECRETS: Final = ("token", "credential")
+# Python's HTTP client and `requests` quote a header that they refuse.
+_QUOTED_HEADER: Final = re.compile(r"^Invalid header |^Header part |\bin header (name|value): ")
+
 T = TypeVar("T")
 
 # Of what several first loads do at once: the database of a new catalog, its tables, a namespace.
@@ -471,6 +476,9 @@ def _catalog(
     else:
         place = {} if location is None else {"warehouse": location.url}
         properties = {**place, **known, **given}
+        for name in _SECRETS:
+            if name in properties:
+                properties[name] = properties[name].strip()
         catalog = _done(load_catalog, properties.pop("name", "default"), **properties)
     if location is None:
         _add_environment(catalog)
@@ -526,6 +534,12 @@ def _done(call: Callable[..., T], *arguments: object, **named: object) -> T:
     except _REFUSALS as error:
         raise LakeError(f"the Iceberg catalog refuses: {error}", hint="check its credentials and rights") from error
     except Exception as error:
+        if _QUOTED_HEADER.search(str(error)):
+            # The header may be the token.
+            raise LakeError(
+                "the Iceberg catalog cannot be used: a header of its requests has characters that no header can have",
+                hint="check the catalog's token and header.* properties: each is one line",
+            ) from None
         if isinstance(error, (OSError, ValueError)) or type(error).__module__.partition(".")[0] in _LIBRARIES:
             raise LakeError(f"the Iceberg table or its catalog failed: {error}") from error
         raise

@@ -92,7 +92,7 @@ class UnityCatalog:
                 f"the Unity Catalog has the address {uri!r}", hint=f"give uri=https://HOST, or set {_URI_VARIABLE}"
             )
         self.uri: Final = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix(_API)}"
-        self._token = properties.get("token") or environment.get(_TOKEN_VARIABLE)
+        self._token: Final = _token(properties.get("token") or environment.get(_TOKEN_VARIABLE, ""))
         self._opener = urllib.request.build_opener(_NoRedirects())
 
     def found(self, table: str) -> Mapping[str, Any] | None:
@@ -141,10 +141,15 @@ class UnityCatalog:
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refusal(error.code, error.read(10_000)) from None
-        except (OSError, ValueError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException) as error:
             raise LakeError(
                 f"the Unity Catalog at {self.uri} does not answer: {error}", hint="is its address right (uri=)?"
             ) from error
+        except ValueError:
+            # Of Python's HTTP client: its text may quote a header, as the token's.
+            raise LakeError(
+                f"the Unity Catalog at {self.uri} does not answer in JSON", hint="is its address right (uri=)?"
+            ) from None
 
     def _refusal(self, status: int, body: bytes) -> _Refused:
         try:
@@ -222,6 +227,17 @@ class UnityLake(DeltaLake):
             return place
         lent = {} if ACCESS_KEY in self._settings else self._catalog.lent_credentials(found["table_id"])
         return parse_target(place.url, {**lent, **self._settings})
+
+
+def _token(given: str) -> str:
+    """Without the line's end of a file that it was read from.  Raises `LakeError`, whose text does not have it."""
+    token = given.strip()
+    if not (token.isascii() and token.isprintable()):
+        raise LakeError(
+            "the token of the Unity Catalog has characters that no header can have",
+            hint=f"give token= or {_TOKEN_VARIABLE} in one line of ASCII",
+        )
+    return token
 
 
 def columns_of(schema: str, partition_by: Sequence[str]) -> list[dict[str, object]]:
