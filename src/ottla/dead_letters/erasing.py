@@ -109,7 +109,9 @@ class _Eraser:
 
     def find(self) -> None:
         for message in self._log().read_in(self._ranges):
-            if message.key is not None and message.key in self._keys:
+            # A letter has headers.  A tombstone of an earlier erasure outlives what compaction removed for it.
+            is_tombstone = message.value is None and not message.headers
+            if message.key is not None and message.key in self._keys and not is_tombstone:
                 partition = TopicPartition(self._topic, message.partition)
                 place = LetterPlace(message.partition, message.offset, message.timestamp_ms)
                 self.found.setdefault(partition, []).append(place)

@@ -14,7 +14,7 @@ from ottla.client.wire.errors import BrokerRefused
 from ottla.dead_letters import DeadLetters, Replay
 from ottla.dead_letters.claims import ClaimedBatch, ClaimedLetter, ReplayClaim, State
 from ottla.dead_letters.claims_log import ClaimsLog
-from ottla.dead_letters.erasing import ReplayIsOpen, erase_letters
+from ottla.dead_letters.erasing import ErasedLetters, ReplayIsOpen, erase_letters
 from ottla.dead_letters.letter import DeadLetter
 from ottla.dead_letters.topics import SUFFIX, letters_of
 from ottla.model.error_code import ErrorCode
@@ -104,6 +104,18 @@ def test_tombstones_are_written_where_a_topic_is_compacted_alone(namespace: Name
     assert (done.erased, [each.offset for each in done.left], done.has_tombstones) == ((), [0, 2], True)
     last = list(letters_of(cluster, topic + SUFFIX))[-1].message
     assert (last.key, last.value) == (b"7", None)
+    again = erase_letters(cluster, topic + SUFFIX, {b"7"})
+    assert [each.offset for each in again.left] == [0, 2]
+
+
+def test_a_compacted_topic_with_the_tombstone_alone_has_no_letters_of_the_key(
+    namespace: Namespace, cluster: Cluster
+) -> None:
+    """What compaction leaves of an erasure: a further one ends, and does not write another tombstone."""
+    topic = namespace.topic("compacted", configs={"cleanup.policy": "compact"})
+    produce(topic, [Record(None, key=b"7")])
+    assert erase_letters(cluster, topic, {b"7"}) == ErasedLetters([])
+    assert len(list(letters_of(cluster, topic))) == 1
 
 
 def test_letters_that_the_broker_does_not_delete_are_reported_with_the_end_of_their_retention(
