@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -12,12 +11,16 @@ from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from ottla.model.limits import MIB
 from ottla.spark.arrow.columns import HEADERS_TYPE
 from ottla.spark.options.write_options import COLUMN_TYPES
 from ottla.spark.spark_features import DataSourceStreamArrowWriter
 
 # As many as Spark has in a batch that it passes.
 ROWS_PER_BATCH: Final = 10_000
+# Of keys and values, after which a batch ends: rows of 1 MiB would be 10 GiB otherwise.
+BATCH_BYTES_MAX: Final = 8 * MIB
+_SIZED: Final = frozenset({"key", "value"})
 _ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
     "binary": pa.binary(),
     "string": pa.string(),
@@ -64,12 +67,30 @@ def written_columns(column_types: Mapping[str, str]) -> tuple[WrittenColumn, ...
 
 
 def batches_of(rows: Iterator[tuple[Any, ...]], columns: tuple[WrittenColumn, ...]) -> Iterator[pa.RecordBatch]:
-    """The rows as Spark passes them in Arrow, with times in UTC."""
-    while some := list(islice(rows, ROWS_PER_BATCH)):
+    """The rows as Spark passes them in Arrow, with times in UTC; a row that is large ends its batch."""
+    for some in _groups(rows, [column.place for column in columns if column.name in _SIZED]):
         yield pa.RecordBatch.from_arrays(
             [_column([row[column.place] for row in some], column.kind) for column in columns],
             [column.name for column in columns],
         )
+
+
+def _groups(rows: Iterator[tuple[Any, ...]], sized: Sequence[int]) -> Iterator[list[tuple[Any, ...]]]:
+    """Each of at most `ROWS_PER_BATCH`; the last row of one is that which brings these places to `BATCH_BYTES_MAX`.
+
+    A text's characters count as a byte each.
+    """
+    some: list[tuple[Any, ...]] = []
+    size_bytes = 0
+    for row in rows:
+        some.append(row)
+        for place in sized:
+            size_bytes += len(row[place] or b"")
+        if len(some) == ROWS_PER_BATCH or size_bytes >= BATCH_BYTES_MAX:
+            yield some
+            some, size_bytes = [], 0
+    if some:
+        yield some
 
 
 def _column(values: list[Any], kind: str) -> pa.Array:

@@ -6,13 +6,15 @@ import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from operator import length_hint
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
+from ottla.model.limits import MIB
 from ottla.spark.arrow.columns import HEADERS_TYPE, SPARK_TYPES
-from ottla.spark.sink.row_sink import ROWS_PER_BATCH, batches_of, written_columns
+from ottla.spark.sink.row_sink import BATCH_BYTES_MAX, ROWS_PER_BATCH, batches_of, written_columns
 
 # As in Spark's rows.
 AFTERNOON = datetime(2026, 7, 1, 14)  # noqa: DTZ001
@@ -68,6 +70,17 @@ def test_many_rows_are_several_batches() -> None:
     rows = ((b"%d" % number,) for number in range(ROWS_PER_BATCH + 1))
     batches = list(batches_of(rows, written_columns({"value": "binary"})))
     assert [batch.num_rows for batch in batches] == [ROWS_PER_BATCH, 1]
+
+
+@pytest.mark.parametrize(("kind", "large"), [("binary", bytes(BATCH_BYTES_MAX // 2)), ("string", "v" * (4 * MIB))])
+def test_large_rows_end_a_batch_by_their_size(kind: str, large: bytes | str) -> None:
+    columns = written_columns({"topic": "string", "key": kind, "value": kind})
+    rows = iter([("t", None, large), ("t", large, None), ("t", large, large), ("t", None, None), ("t", None, large)])
+    batches = batches_of(rows, columns)
+    assert next(batches).num_rows == 2
+    # Before the next row is received.
+    assert length_hint(rows) == 3
+    assert [batch.num_rows for batch in batches] == [1, 2]
 
 
 def test_no_rows_are_no_batch() -> None:
