@@ -28,7 +28,8 @@ def behind(sources: Iterable[ReportedSource], features: SparkFeatures = INSTALLE
     """For each topic and partition, the offsets from the end of the last batch to the end of the log.
 
     The logs' ends are those of the last plan, and with `availableNow` where the query ends.  Other sources of the query
-    are left out.  Raises `NotInThisSpark`.
+    are left out, and so are partitions that no batch has planned yet: where one begins is looked up by its first plan.
+    Raises `NotInThisSpark`.
     """
     features.require(
         SparkFeature.READ_LIMITS,
@@ -38,12 +39,13 @@ def behind(sources: Iterable[ReportedSource], features: SparkFeatures = INSTALLE
     found: dict[str, dict[int, int]] = {}
     for source in sources:
         done, ends = _read(source.endOffset), _read(source.latestOffset)
-        if done is None or ends is None:
+        # The official connector's offsets are the same without this name.
+        if done is None or OURS not in done or ends is None:
             continue
         read = _next_offsets(done)
         for place, end in sorted(from_dict(ends).items()):
-            partitions = found.setdefault(place.topic, {})
-            partitions[place.partition] = max(0, end - read.get(place, 0))
+            if place in read:
+                found.setdefault(place.topic, {})[place.partition] = max(0, end - read[place])
     return found
 
 
