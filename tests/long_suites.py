@@ -386,6 +386,12 @@ LONG_SUITES: Final = (
         "stays, and what the older ones lack is decided by pure code",
     ),
     LongSuite(
+        ("tests/integration/test_pipelines.py",),
+        ("tests/integration/test_guide.py::*[pipelines.md]", "tests/integration/spark/test_spark_stream.py"),
+        "a declarative pipeline, two runs of half a minute, each with a server of Spark Connect; streams in a session "
+        "of the tests stay",
+    ),
+    LongSuite(
         ("tests/integration/spark/test_spark_connect.py",),
         ("tests/unit/spark/lake/test_numbered_tasks.py", "tests/integration/spark/test_load_command.py"),
         "a server of Spark Connect is another Spark and its start; tasks that are named by numbers, which loads use "

@@ -121,6 +121,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/sink/test_sink_through_kills.py": "spark programs",
     "tests/integration/test_demo.py": "spark programs",
     "tests/integration/test_guide_of_spark.py": "spark programs",
+    "tests/integration/test_pipelines.py": "spark programs",
     "tests/interop/clients/test_spark_connector.py": "spark programs",
 }
 # The heavy groups as they start: before all others, for there are more of them than workers, and the run ends when the
