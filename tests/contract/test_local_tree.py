@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from ottla.broker.tree.holder import SOCKET_FILE, hold
+from ottla.coordination.embedded.errors import TreeStoreFailed
+from ottla.coordination.embedded.journal import Journal, JournalEntry
 from ottla.coordination.local.backend import LocalBackend
-from ottla.coordination.local.messages import Message
+from ottla.coordination.local.messages import Message, decode
 from ottla.coordination.local.session import LocalSession, TreeUnreachable
 from ottla.coordination.session_keeper import SessionKeeper
-from ottla.coordination.tree import ConnectionLoss, SessionLost, SessionState
+from ottla.coordination.tree import ConnectionLoss, SessionLost, SessionState, TreeError
 from ottla.model.session_lease import lease_ms
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.posix_disk import PosixDisk, PosixFile
 from ottla.testing.tree import RunningTree
 from tests.contract.tree_backends import local_tree, until
 from tests.eventually import eventually
@@ -173,6 +180,19 @@ async def test_paused_holder_ends_no_session_that_lived_when_it_was_paused(tree:
             assert await session.exists("/held") is not None
 
 
+async def test_server_that_is_always_late_ends_a_silent_session(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+
+    def delay() -> None:
+        time.sleep(0.25)
+        loop.call_later(0.01, delay)
+
+    async with local_tree(tmp_path) as path, connected(path) as observer, holder_of_a_node(path) as (process, _):
+        os.kill(process.pid, signal.SIGSTOP)
+        delay()
+        await gone(observer, "/held")
+
+
 async def test_socket_lies_deeper_than_an_address_has_room_for(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
@@ -195,7 +215,6 @@ async def test_missing_holder_is_reported(tmp_path: Path) -> None:
     [
         b"GET / HTTP/1.1\r\n\r\n",
         Message({"id": 1, "call": "get", "path": "/"}).encode(),
-        Message({"id": 1, "call": "open", "version": 99, "timeout_ms": 1}).encode(),
         Message({"call": "open"}).encode(),
         b"\xff\xff\xff\xff",
     ],
@@ -213,6 +232,17 @@ async def test_connection_that_sends_something_else_is_closed_and_others_are_ser
         await session.create("/a")
 
 
+async def test_session_of_another_version_is_refused_with_both_versions(tmp_path: Path) -> None:
+    async with local_tree(tmp_path) as path:
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(Message({"id": 1, "call": "open", "version": 99, "timeout_ms": 1}).encode())
+        async with asyncio.timeout(10):
+            response = decode(await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big")))
+        assert response.fields["text"] == "its messages are of version 1, and 99 was demanded"
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_many_large_nodes_are_read_in_several_messages(tmp_path: Path) -> None:
     async with local_tree(tmp_path) as path, connected(path) as session:
         paths = [f"/n{number}" for number in range(6)]
@@ -220,6 +250,85 @@ async def test_many_large_nodes_are_read_in_several_messages(tmp_path: Path) -> 
             await session.create(each, each.encode() * 200_000)
         nodes = await session.get_many([*paths, "/missing"])
         assert [node and node.data[:3] for node in nodes] == [*(each.encode() for each in paths), None]
+
+
+class FullDisk(PosixDisk):
+    """Has no room for the first file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals_count = 0
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> PosixFile:
+        if create and not self.refusals_count:
+            self.refusals_count += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().open(path, create=create, read_only=read_only)
+
+
+async def test_no_session_begins_before_the_mark_of_sessions_is_written(tmp_path: Path) -> None:
+    async with local_tree(tmp_path, disk=FullDisk()) as path:
+        with pytest.raises(TreeUnreachable) as refused:
+            await LocalBackend(path).connect()
+        assert "No space left on device" in str(refused.value.hint)
+        async with connected(path):
+            assert (tmp_path / "tree-sessions").exists()
+
+
+async def test_session_lives_while_a_write_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_commit, commit = threading.Event(), Journal.commit
+
+    def commit_later(journal: Journal, entry: JournalEntry) -> None:
+        assert may_commit.wait(60)
+        commit(journal, entry)
+
+    async with local_tree(tmp_path) as path, connected(path, timeout_ms=500) as session:
+        await session.create("/a")
+        monkeypatch.setattr(Journal, "commit", commit_later)
+        writing = asyncio.ensure_future(session.create("/b"))
+        begun_ms = session.lease.until_ms
+        await until(lambda: session.lease.until_ms > begun_ms + 1_500)
+        assert session.state is CONNECTED
+        may_commit.set()
+        await writing
+
+
+async def test_calls_of_a_session_that_closes_under_a_paused_holder_are_not_cancelled(tree: RunningTree) -> None:
+    with tree:
+        session = await LocalBackend(tree.socket, session_timeout_ms=60_000).connect()
+        tree.pause()
+        writing = asyncio.ensure_future(session.create("/a"))
+        await asyncio.sleep(0)
+        await session.close()
+        with pytest.raises(ConnectionLoss):
+            await writing
+        tree.resume()
+
+
+async def test_lease_of_a_connection_that_the_server_breaks_is_awaited(tmp_path: Path) -> None:
+    async with local_tree(tmp_path) as path, connected(path) as observer:
+        holder = await LocalBackend(path, session_timeout_ms=TIMEOUT_MS).connect()
+        await holder.create("/held", ephemeral=True)
+        assert holder._transport is not None
+        holder._transport.write(b"\x00\x00\x00\x04\x00\x00\x00\x09")
+        await gone(observer, "/held")
+        assert holder.lease.until_ms <= SystemClock().boottime_ms()
+        await holder.close()
+
+
+async def test_holder_whose_file_fails_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    holding = asyncio.ensure_future(hold(tmp_path))
+    await until((tmp_path / SOCKET_FILE).exists)
+    session = await LocalBackend(tmp_path / SOCKET_FILE).connect()
+
+    def fail(journal: Journal, entry: JournalEntry) -> None:
+        raise TreeStoreFailed(journal.path, "the disk does not answer")
+
+    monkeypatch.setattr(Journal, "commit", fail)
+    with pytest.raises(TreeError):
+        await session.create("/a")
+    assert await holding == 1
+    await session.close()
 
 
 def test_two_holders_of_one_directory_are_refused(tree: RunningTree) -> None:

@@ -15,6 +15,7 @@ from ottla.coordination.local.server import TreeServer
 from ottla.coordination.tree import Tree
 from ottla.coordination.zookeeper.backend import ZooKeeperBackend
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.disk import Disk
 from ottla.runtime.posix_disk import PosixDisk
 
 SETTLE_S_MAX: Final = 10.0
@@ -122,11 +123,11 @@ class LocalTreeBackend:
 
 
 @asynccontextmanager
-async def local_tree(directory: Path) -> AsyncIterator[Path]:
+async def local_tree(directory: Path, *, disk: Disk | None = None) -> AsyncIterator[Path]:
     """A server of the tree in `directory`; its socket."""
     backend = await EmbeddedBackend.open(str(directory / "tree.sqlite"))
     path = directory / "tree.socket"
-    server = TreeServer(backend, path, str(directory / "tree-sessions"), PosixDisk(), SystemClock())
+    server = TreeServer(backend, path, str(directory / "tree-sessions"), disk or PosixDisk(), SystemClock())
     try:
         await server.start()
         yield path

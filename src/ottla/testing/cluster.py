@@ -144,7 +144,10 @@ class RunningCluster(Running):
         if not self.tree.is_running:
             if self.security is not None:
                 self.security.make_missing()
-            self.tree.start()
+            if isinstance(self.tree, RunningTree):
+                self.tree.start(check)
+            else:
+                self.tree.start()
             if self.security is not None:
                 self.security.prepare(self.zookeeper_connect)
                 self.security.write_settings(self.zookeeper_connect, self._settings)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -29,8 +30,8 @@ READY_EVENT: Final = "tree.ready"
 log = logging.getLogger(__name__)
 
 
-async def hold(directory: Path) -> None:
-    """Serve the tree in `directory` until a signal.
+async def hold(directory: Path) -> int:
+    """Serve the tree in `directory` until a signal, or until its file fails; the exit status.
 
     Raises `DirectoryLocked`, `TreeStoreError`, `SocketPathTooLong`, `OSError`.
     """
@@ -44,16 +45,39 @@ async def hold(directory: Path) -> None:
         closing.callback(lock.release)
         backend = await EmbeddedBackend.open(str(directory / TREE_FILE), clock=clock)
         closing.push_async_callback(backend.close)
+        # A session that only a failure of the file ends: nothing can be served after it.
+        failed = asyncio.Event()
+        (await backend.connect()).add_session_listener(lambda _: failed.set())
         socket = directory / SOCKET_FILE
         server = TreeServer(backend, socket, str(directory / SESSIONS_FILE), PosixDisk(), clock)
         closing.push_async_callback(server.close)
-        await server.start()
+        if not await _is_before(stopped, server.start()):
+            return 0
         log.info(READY_EVENT, extra=fields(socket=socket))
-        await stopped.wait()
+        await _is_before(stopped, failed.wait())
+        if not stopped.is_set():
+            log.error("tree.failed", extra=fields(directory=directory, hint="look at its disk, and start all again"))
+            return 1
+    return 0
+
+
+async def _is_before(event: asyncio.Event, work: Coroutine[object, object, object]) -> bool:
+    """Whether `work` is done before the event; if not, it is cancelled."""
+    task, waiting = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+            return True
+        return False
+    finally:
+        for each in (task, waiting):
+            each.cancel()
+        await asyncio.gather(task, waiting, return_exceptions=True)
 
 
 if __name__ == "__main__":
     start_logging(DEFAULT_LEVEL)
     place = Path(sys.argv[1])
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    run(hold(place))
+    sys.exit(run(hold(place)))

@@ -38,6 +38,7 @@ from ottla.coordination.tree import (
     Stat,
     TreeError,
 )
+from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 
 VERSION: Final = 1
@@ -70,6 +71,17 @@ class MalformedMessage(OttlaError):
     """The other end does not write such messages: another version of ottla, or another program, is there."""
 
     hint = "all processes of one `ottla serve` or `ottla cluster up` are of one installation: stop them and start again"
+
+
+class NotStored(TreeError):
+    """The disk of the tree's holder has no room: the change was not made, and can be tried again."""
+
+    error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    about = "was not changed: the disk of the tree has no room"
+
+
+# Of the embedded tree, which this module does not import.
+_FULL: Final = "TreeStoreFull"
 
 
 class Message(NamedTuple):
@@ -196,13 +208,23 @@ def error_message(call_id: int, path: str, error: OttlaError) -> Message:
     index = None
     if isinstance(error, TreeError):
         path, index = error.path, error.operation_index
-    fields = {"id": call_id, "error": type(error).__name__, "path": path, "index": index, "text": str(error)}
+    fields = {
+        "id": call_id,
+        "error": type(error).__name__,
+        "path": path,
+        "index": index,
+        "text": str(error),
+        "hint": error.hint,
+    }
     return Message(fields)
 
 
 def error_of(message: Message) -> TreeError:
     """Of a response that has an `error`.  Raises `MalformedMessage`."""
-    kind, path, index, text = understood(lambda: [message.fields[name] for name in ("error", "path", "index", "text")])
-    if kind in _KINDS:
+    names = ("error", "path", "index", "text", "hint")
+    kind, path, index, text, hint = understood(lambda: [message.fields[name] for name in names])
+    if isinstance(kind, str) and kind in _KINDS:
         return _KINDS[kind](path, operation_index=index)
+    if kind == _FULL:
+        return NotStored(path, hint=hint)
     return TreeError(path, operation_index=index, hint=f"the process that holds the tree says: {text}")

@@ -1,8 +1,9 @@
 """The holder's side: gives sessions of its embedded tree to other processes, over a Unix socket.
 
 **Sessions.**  A session is one connection.  It ends when the connection does: then its process has ended, or has given
-its lease up before.  It also ends when nothing arrived for a session timeout: a process that is paused keeps its
-connection, and its ephemeral nodes must not stay with it.
+its lease up before; after an error of the connection the server waits for the lease's end first.  It also ends when
+nothing arrived for a session timeout: a process that is paused keeps its connection, and its ephemeral nodes must not
+stay with it.
 
 **Leases.**  A session's holder counts its lease from the moment it sent a request that was answered; the server counts
 the timeout from the receipt, which is later (`model.session_lease`).  A server that was paused itself read nothing
@@ -20,6 +21,7 @@ import contextlib
 import json
 import logging
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, cast
@@ -78,12 +80,13 @@ class SessionsMark:
             return lease_ms(SESSION_TIMEOUT_MS_MAX)
 
     def put(self, timeout_ms: int) -> None:
-        """Before a session of this timeout begins."""
+        """Before a session of this timeout begins.  Raises `OSError`."""
         if timeout_ms <= self._timeout_ms:
             return
-        self._timeout_ms = timeout_ms
         replace_file(self._disk, self._path, json.dumps({"timeout_ms": timeout_ms, "boot_id": _boot_id()}).encode())
         self._exists = True
+        # Last: a mark that was not written must not count.
+        self._timeout_ms = timeout_ms
 
     def remove(self) -> None:
         """No session is left."""
@@ -106,11 +109,10 @@ class TreeServer:
         disk: Disk,
         clock: Clock,
     ) -> None:
-        self._backend: Final = backend
         self._path: Final = SocketPath(socket_path)
         self._mark: Final = SessionsMark(disk, mark_path)
         self._clock: Final = clock
-        self._connections: set[_Connection] = set()
+        self._shared: Final = _Shared(backend, self._mark, clock)
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._looked_ms = 0
@@ -129,8 +131,15 @@ class TreeServer:
             # One that a crash left; this process holds the lock of the directory.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-            self._server = await loop.create_unix_server(self._connection, path)
-            os.chmod(path, 0o600)
+            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                listening.bind(path)
+                # Before it listens: nobody can have connected.
+                os.chmod(path, 0o600)
+                self._server = await loop.create_unix_server(self._connection, sock=listening)
+            except BaseException:
+                listening.close()
+                raise
         self._looked_ms = self._clock.boottime_ms()
         self._look_later()
 
@@ -139,60 +148,73 @@ class TreeServer:
         waits for these."""
         if self._timer is not None:
             self._timer.cancel()
-        is_free = not self._connections
+        # A connection that was accepted in this turn of the loop gets no session.
+        self._shared.is_closing = True
+        is_free = not self._shared.connections
         if self._server is not None:
             self._server.close()
             with self._path.reachable() as path, contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-        await asyncio.gather(*(connection.end() for connection in list(self._connections)))
+        await asyncio.gather(*(connection.end() for connection in list(self._shared.connections)))
         if self._server is not None:
             await self._server.wait_closed()
         if is_free and self._server is not None:
             self._mark.remove()
 
     def _connection(self) -> _Connection:
-        return _Connection(self._backend, self._mark, self._clock, self._connections)
+        return _Connection(self._shared)
 
     def _look_later(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(LOOK_INTERVAL_MS / 1000, self._look)
 
     def _look(self) -> None:
         now_ms = self._clock.boottime_ms()
-        since_ms = now_ms - self._looked_ms
+        late_ms = now_ms - self._looked_ms - 2 * LOOK_INTERVAL_MS
         self._looked_ms = now_ms
-        for connection in list(self._connections):
-            if since_ms > 2 * LOOK_INTERVAL_MS:
-                # What arrived while this process was paused is read in this turn of the loop at the earliest.
-                connection.extend(since_ms)
-            elif connection.is_silent(now_ms):
+        for connection in list(self._shared.connections):
+            if late_ms > 0:
+                # What arrived while this process was paused is not read yet.  Only what is beyond a usual delay counts
+                # as a pause: on a machine that is always late sessions must end, too.  A session's process sends six
+                # times in a timeout, so that and this delay are less than the shortest timeout.
+                connection.extend(late_ms, now_ms)
+            if connection.is_silent(now_ms):
                 log.warning("tree_server.session_expired", extra=fields(session_id=connection.session_id))
                 connection.drop()
         self._look_later()
 
 
+class _Shared:
+    """What all connections of a server have in common."""
+
+    def __init__(self, backend: EmbeddedBackend, mark: SessionsMark, clock: Clock) -> None:
+        self.backend: Final = backend
+        self.mark: Final = mark
+        self.clock: Final = clock
+        self.connections: Final[set[_Connection]] = set()
+        self.is_closing = False
+
+
 class _Connection(asyncio.Protocol):
     """One process's connection, and the session that it has from its first message on."""
 
-    def __init__(
-        self, backend: EmbeddedBackend, mark: SessionsMark, clock: Clock, connections: set[_Connection]
-    ) -> None:
-        self._backend = backend
-        self._mark = mark
+    def __init__(self, shared: _Shared) -> None:
+        self._shared = shared
         # Until the first message has the session's.
         self._timeout_ms = SESSION_TIMEOUT_MS_MAX
-        self._clock = clock
-        self._connections = connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._session: EmbeddedSession | None = None
         self._received = bytearray()
-        self._seen_ms = clock.boottime_ms()
+        self._seen_ms = shared.clock.boottime_ms()
         # The watches of this session, by kind and path: setting one again makes no second one.
         self._watches: dict[tuple[str, str], Callable[[], None]] = {}
         self._fired: list[tuple[str, str]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending: asyncio.Task[None] | None = None
         self._disconnected = asyncio.Event()
+        # The connection was broken from here, or by an error: the other end may hold its lease.
+        self._is_broken = False
+        self._is_awaited = asyncio.Event()
 
     @property
     def session_id(self) -> int | None:
@@ -201,9 +223,9 @@ class _Connection(asyncio.Protocol):
     def is_silent(self, now_ms: int) -> bool:
         return now_ms - self._seen_ms > self._timeout_ms
 
-    def extend(self, paused_ms: int) -> None:
+    def extend(self, paused_ms: int, now_ms: int) -> None:
         """The server could not read for so long."""
-        self._seen_ms += paused_ms
+        self._seen_ms = min(now_ms, self._seen_ms + paused_ms)
 
     def drop(self) -> None:
         """End the connection, and with it the session."""
@@ -213,6 +235,7 @@ class _Connection(asyncio.Protocol):
 
     async def end(self) -> None:
         """Return when the connection and the session are over."""
+        self._is_awaited.set()
         self.drop()
         if self._ending is not None:
             await self._ending
@@ -220,14 +243,19 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._connections.add(self)
+        if self._shared.is_closing:
+            self._transport.abort()
+        self._shared.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disconnected.set()
+        # A reset is the other end's, too: unread bytes were there when it closed.
+        if exc is not None and not isinstance(exc, ConnectionResetError | BrokenPipeError):
+            self._is_broken = True
         self._end_soon()
 
     def data_received(self, data: bytes) -> None:
-        self._seen_ms = self._clock.boottime_ms()
+        self._seen_ms = self._shared.clock.boottime_ms()
         self._received += data
         try:
             while len(self._received) >= LENGTH_BYTES:
@@ -238,8 +266,12 @@ class _Connection(asyncio.Protocol):
                 del self._received[:end]
                 self._start(decode(frame))
         except MalformedMessage as error:
-            log.warning("tree_server.malformed", extra=fields(error=str(error)))
-            self.drop()
+            self._break_off(error)
+
+    def _break_off(self, error: MalformedMessage) -> None:
+        log.warning("tree_server.malformed", extra=fields(error=str(error)))
+        self._is_broken = True
+        self.drop()
 
     def _start(self, message: Message) -> None:
         """Calls of a session take effect in their order: each task runs to its first wait in the order of its start."""
@@ -258,7 +290,11 @@ class _Connection(asyncio.Protocol):
                 failure = error if isinstance(error, OttlaError) else OttlaError(str(error))
                 response = error_message(call_id, path, failure)
         except MalformedMessage as error:
-            log.warning("tree_server.malformed", extra=fields(error=str(error)))
+            self._break_off(error)
+        except Exception:
+            # No request may wait for a response that cannot come.
+            log.exception("tree_server.bug")
+            self._is_broken = True
             self.drop()
         else:
             self._send(response)
@@ -294,11 +330,16 @@ class _Connection(asyncio.Protocol):
 
     async def _open(self, call_id: int, message: Message) -> Message:
         version, wanted_ms = understood(lambda: (message.fields["version"], int(message.fields["timeout_ms"])))
-        if version != VERSION or self._session is not None:
-            raise MalformedMessage(f"a process opens a session of version {version}, and this one serves {VERSION}")
+        if self._session is not None or self._shared.is_closing:
+            raise MalformedMessage("a connection of the tree opens a second session, or one of a server that closes")
+        if version != VERSION:
+            raise OttlaError(f"its messages are of version {VERSION}, and {version} was demanded")
         self._timeout_ms = min(max(wanted_ms, SESSION_TIMEOUT_MS_MIN), SESSION_TIMEOUT_MS_MAX)
-        self._mark.put(self._timeout_ms)
-        session = await self._backend.connect()
+        try:
+            self._shared.mark.put(self._timeout_ms)
+        except OSError as error:
+            raise OttlaError(f"the file that marks its sessions cannot be written: {error}") from error
+        session = await self._shared.backend.connect()
         session.add_session_listener(lambda _: self._write(Message({"ended": True})))
         if self._ending is not None:
             await session.close()
@@ -339,13 +380,21 @@ class _Connection(asyncio.Protocol):
         try:
             # Writes that were received before are applied.
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._is_broken and self._session is not None:
+                await self._await_lease()
             if self._session is not None:
                 await self._session.close()
         except OttlaError as error:
             # The tree's file failed: it ended all sessions.
             log.warning("tree_server.session_not_ended", extra=fields(error=str(error)))
         finally:
-            self._connections.discard(self)
+            self._shared.connections.discard(self)
+
+    async def _await_lease(self) -> None:
+        """Until the lease that the other end may hold is over; not when the server closes, whose mark stays."""
+        left_ms = self._seen_ms + lease_ms(self._timeout_ms) - self._shared.clock.boottime_ms()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._is_awaited.wait(), max(left_ms, 0) / 1000)
 
 
 def _boot_id() -> str:

@@ -39,6 +39,7 @@ from ottla.coordination.tree import (
     SessionState,
     SingleWrites,
     Stat,
+    TreeError,
     Watch,
     check_path,
     check_size,
@@ -89,6 +90,9 @@ class LocalSession(SingleWrites, asyncio.Protocol):
         self._listeners: list[Callable[[SessionState], None]] = []
         self._timeout_ms = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._renewal: asyncio.Future[Message] | None = None
+        self._heard_ms = 0
+        self._was_silent = False
         self._closing: asyncio.Task[None] | None = None
         # Set while there is no connection.
         self._disconnected = asyncio.Event()
@@ -106,6 +110,8 @@ class LocalSession(SingleWrites, asyncio.Protocol):
         except BaseException as error:
             session._end()
             await session._disconnected.wait()
+            if isinstance(error, TreeError) and not isinstance(error, ConnectionLoss):
+                raise TreeUnreachable(f"no session of the tree at {path} begins: {error}", hint=error.hint) from error
             if isinstance(error, OSError | ConnectionLoss):  # TimeoutError is an OSError
                 raise TreeUnreachable(f"no process serves the tree at {path}: {error}") from error
             raise
@@ -119,6 +125,8 @@ class LocalSession(SingleWrites, asyncio.Protocol):
         self.state = SessionState.CONNECTED
         # The lease begins with a call that is answered: that of a session which exists.
         await self._call("/", {"call": "sync"})
+        if self.state is not SessionState.CONNECTED or self._transport is None:
+            raise ConnectionLoss("/")  # it ended after the response
         self._renew_regularly()
 
     def add_session_listener(self, listener: Callable[[SessionState], None]) -> None:
@@ -176,9 +184,9 @@ class LocalSession(SingleWrites, asyncio.Protocol):
 
     async def _close(self) -> None:
         if self.state is SessionState.CONNECTED:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_WITHIN_S):
-                    await asyncio.gather(*(call.future for call in self._calls.values()), return_exceptions=True)
+            started = [call.future for call in self._calls.values()]
+            if started:
+                await asyncio.wait(started, timeout=CLOSE_WITHIN_S)
             # The lease ends before the holder learns of the end, and no late response revives it.
             self._timeout_ms = 0
             self._cancel_timer()
@@ -225,8 +233,12 @@ class LocalSession(SingleWrites, asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._disconnected.set()
         self._on_disconnect()
+        if exc is not None and not isinstance(exc, ConnectionResetError | BrokenPipeError):
+            # The holder runs, and ends the session.
+            self._end()
 
     def data_received(self, data: bytes) -> None:
+        self._heard_ms = self._clock.boottime_ms()
         self._received += data
         try:
             while len(self._received) >= LENGTH_BYTES:
@@ -236,7 +248,8 @@ class LocalSession(SingleWrites, asyncio.Protocol):
                 frame = bytes(self._received[LENGTH_BYTES:end])
                 del self._received[:end]
                 self._on_message(decode(frame))
-        except MalformedMessage:
+        except BaseException:
+            # The loop closes the connection after an error, and the holder ends the session: the lease ends first.
             self._end()
             raise
 
@@ -282,13 +295,16 @@ class LocalSession(SingleWrites, asyncio.Protocol):
             self._timer = self._loop.call_later(max(left_ms, 0) / 1000, self._end)
 
     def _renew_regularly(self) -> None:
-        """Extend the lease, and leave a holder that is silent for a session timeout."""
+        """Extend the lease, beside calls that wait for the disk; and leave a holder that is silent for a timeout."""
         self._timer = self._loop.call_later(self._timeout_ms / 1000 / RENEWALS_PER_TIMEOUT, self._renew_regularly)
-        oldest = next(iter(self._calls.values()), None)
-        if oldest is None:
-            self._call("/", {"call": "sync"}).add_done_callback(_ignore_outcome)
-        elif self._clock.boottime_ms() - oldest.sent_ms > self._timeout_ms:
+        if self._renewal is None or self._renewal.done():
+            self._renewal = self._call("/", {"call": "sync"})
+            self._renewal.add_done_callback(_ignore_outcome)
+        is_silent = self._clock.boottime_ms() - self._heard_ms > self._timeout_ms
+        # A process that was paused has the response already: it is read before the next turn of this timer.
+        if is_silent and self._was_silent:
             self._end()
+        self._was_silent = is_silent
 
     def _end(self) -> None:
         """The session is over, or cannot be known to be alive.  The lease ends before the connection does."""

@@ -6,12 +6,14 @@ import struct
 
 import pytest
 
+from ottla.coordination.embedded.errors import TreeStoreFull
 from ottla.coordination.local.messages import (
     LENGTH_BYTES,
     READ_BYTES_MAX,
     REQUEST_FRAME_BYTES_MAX,
     MalformedMessage,
     Message,
+    NotStored,
     decode,
     error_message,
     error_of,
@@ -37,6 +39,7 @@ from ottla.coordination.tree import (
     TreeError,
     request_bytes,
 )
+from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 
 OPERATIONS: list[Operation] = [
@@ -92,6 +95,13 @@ def test_other_error_names_the_call_and_what_the_holder_says() -> None:
     assert type(found) is TreeError
     assert found.path == "/called"
     assert "the disk is full" in str(found.hint)
+
+
+def test_full_disk_of_the_holder_is_an_error_of_storage() -> None:
+    found = error_of(received(error_message(1, "/called", TreeStoreFull("/t/tree.sqlite", "has no room"))))
+    assert type(found) is NotStored
+    assert found.error_code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert found.hint
 
 
 @pytest.mark.parametrize("size", [0, 3, REQUEST_FRAME_BYTES_MAX + 1, 2**32 - 1])
