@@ -24,7 +24,10 @@ from ottla.runtime.steps import Steps
 
 
 def answer(
-    request: OffsetDeleteRequest, context: BrokerContext, call: Call, reply: Callable[[OffsetDeleteResponse], None]
+    request: OffsetDeleteRequest,
+    context: BrokerContext,
+    call: Call,
+    reply: Callable[[OffsetDeleteResponse | Steps[OffsetDeleteResponse]], None],
 ) -> Steps[None]:
     # Each partition once, however often it is named.
     known: dict[str, dict[int, None]] = {}
@@ -36,14 +39,22 @@ def answer(
             yield
         yield
 
+    def response(deleted: DeleteOffsetsReply) -> Steps[OffsetDeleteResponse]:
+        topics = {each.topic: list(each.partitions) for each in deleted.topics}
+        for topic, indexes in unknown.items():
+            topics.setdefault(topic, []).extend((index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in indexes)
+            yield
+        answered = []
+        for each in topics.items():
+            answered.append(_topic(*each))
+            yield
+        return OffsetDeleteResponse(topics=answered)
+
     def on_reply(deleted: DeleteOffsetsReply) -> None:
         if deleted.error is not ErrorCode.NONE:
             reply(OffsetDeleteResponse(error_code=deleted.error))
         else:
-            topics = {each.topic: list(each.partitions) for each in deleted.topics}
-            for topic, indexes in unknown.items():
-                topics.setdefault(topic, []).extend((index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in indexes)
-            reply(OffsetDeleteResponse(topics=[_topic(*each) for each in topics.items()]))
+            reply(response(deleted))
 
     topics = [TopicPartitions(name, list(indexes)) for name, indexes in known.items()]
     context.groups.submit(request.group_id, DeleteOffsets(request.group_id, topics), on_reply)
