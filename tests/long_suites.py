@@ -684,6 +684,66 @@ LONG_SUITES: Final = (
         "clusters whose tree is in a ZooKeeper, where the test is not about it: the same tests run with the tree in a "
         "process, and those of leaders, members, sessions and kills have a ZooKeeper",
     ),
+    LongSuite(
+        (
+            "tests/integration/test_client_command_line.py::test_topic_verbs*[apache_kafka]",
+            "tests/integration/test_client_command_line.py::test_hints_of*[apache_kafka]",
+            "tests/integration/test_client_command_line.py::test_settings_of*[apache_kafka]",
+            "tests/integration/test_client_command_line.py::test_top_shows*[apache_kafka]",
+            "tests/integration/test_client_command_line.py::test_records_are_deleted*[apache_kafka]",
+            "tests/integration/test_client_command_line.py::test_consume_prints_the_keys*[apache_kafka-gzip]",
+            "tests/integration/test_client_command_line.py::test_consume_prints_the_keys*[apache_kafka-snappy]",
+            "tests/integration/test_client_command_line.py::test_consume_prints_the_keys*[apache_kafka-lz4]",
+        ),
+        (
+            "tests/integration/test_client_command_line.py::test_topic_verbs*[ottla_broker]",
+            "tests/integration/test_client_command_line.py::test_hints_of*[ottla_broker]",
+            "tests/integration/test_client_command_line.py::test_settings_of*[ottla_broker]",
+            "tests/integration/test_client_command_line.py::test_top_shows*[ottla_broker]",
+            "tests/integration/test_client_command_line.py::test_records_are_deleted*[ottla_broker]",
+            "tests/integration/test_client_command_line.py::test_consume_prints_the_keys*[apache_kafka-zstd]",
+            "tests/integration/test_client_command_line.py::test_consume_of_a_group*[apache_kafka]",
+            "tests/integration/test_client_command_line.py::test_produce_writes*[apache_kafka]",
+        ),
+        "verbs of topics and settings against Apache Kafka, a process for each command: records and transactions "
+        "stay there, and all verbs against Ottla",
+    ),
+    LongSuite(
+        (
+            "tests/integration/lake/test_upserts.py::test_changes_in_the_order*-s3]",
+            "tests/integration/lake/test_upserts.py::test_a_snapshot*-s3]",
+            "tests/integration/lake/test_upserts.py::test_small_files*-s3]",
+            "tests/integration/lake/test_upserts.py::test_files_that_may_be*-s3]",
+            "tests/integration/lake/test_upserts.py::test_files_without*-s3]",
+            "tests/integration/lake/test_upserts.py::test_files_of_changes_are_gone*-s3]",
+            "tests/integration/lake/test_upserts.py::test_a_new_column*-s3]",
+            "tests/integration/lake/test_upserts.py::test_changes_are_applied*-s3]",
+        ),
+        (
+            "tests/integration/lake/test_upserts.py::test_changes_in_the_order*-local]",
+            "tests/integration/lake/test_upserts.py::test_a_snapshot*-local]",
+            "tests/integration/lake/test_upserts.py::test_small_files*-local]",
+            "tests/integration/lake/test_upserts.py::test_files_that_may_be*-local]",
+            "tests/integration/lake/test_upserts.py::test_files_without*-local]",
+            "tests/integration/lake/test_upserts.py::test_files_of_changes_are_gone*-local]",
+            "tests/integration/lake/test_upserts.py::test_a_new_column*-local]",
+            "tests/integration/lake/test_upserts.py::test_changes_are_applied*-local]",
+            "tests/integration/lake/test_upserts.py::test_of_two_upserts*-s3]",
+        ),
+        "the same upserts with a table in S3: what differs there is the conditional commit, and two at once stay",
+    ),
+    LongSuite(
+        (
+            "tests/cluster/test_cluster_up.py::test_cluster_restarts*[home1]",
+            "tests/cluster/test_cluster_up.py::test_tree_stays*[home1",
+        ),
+        (
+            "tests/cluster/test_cluster_up.py::test_cluster_restarts*[home0]",
+            "tests/cluster/test_cluster_up.py::test_tree_stays*[home0",
+            "tests/cluster/test_cluster_up.py::test_secure_cluster",
+        ),
+        "the same clusters of `cluster up` with a ZooKeeper, which a secure one has, too",
+    ),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final
 
@@ -61,6 +62,7 @@ def main() -> None:
     from moto.server import ThreadedMotoServer
 
     refuse_stale_versions()
+    put_one_by_one()
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -87,6 +89,23 @@ def refuse_stale_versions() -> None:
             return update(response)
 
     GlueResponse.update_table = checked
+
+
+def put_one_by_one() -> None:
+    """S3 stores an object "if none matches" once, whoever comes; moto looks and stores in two steps of a thread."""
+    from moto.s3.responses import S3Response
+
+    lock = threading.Lock()
+    for name in ("put_object", "_key_response_post"):
+        setattr(S3Response, name, _locked(getattr(S3Response, name), lock))
+
+
+def _locked(call: Callable[..., Any], lock: threading.Lock) -> Callable[..., Any]:
+    def locked(*arguments: Any, **named: Any) -> Any:
+        with lock:
+            return call(*arguments, **named)
+
+    return locked
 
 
 if __name__ == "__main__":

@@ -733,7 +733,7 @@ def test_verbs_with_a_wrong_address_fail_at_once_and_name_the_flag(live: Control
         for flags, flag in (((live.bootstrap, wrong), "--target"), ((wrong, live.bootstrap), "--source")):
             result = CliRunner().invoke(command, [verb, "--source", flags[0], "--target", flags[1]])
             assert isinstance(result.exception, BrokerUnreachable)
-            assert str(result.exception).startswith(f"{flag} {wrong}: ")
+            assert str(result.exception).startswith(f"{flag}: cannot connect to {wrong}: ")
             assert result.exception.hint == f"is the broker running, and is {flag} right?"
 
 
