@@ -244,17 +244,22 @@ def _destination(context: click.Context) -> Destination:
 
 
 def _given(context: click.Context) -> Given:
+    from ottla.client.wire.destination.destination import completed_by_file
+
+    typed = _kept(context, "that of --bootstrap-server", is_typed=True)
+    of_file = _kept(context, "that of bootstrap-server in the file of --config", is_typed=False)
+    return completed_by_file(typed, of_file)
+
+
+def _kept(context: click.Context, origin: str, *, is_typed: bool) -> Given:
     from ottla.client.wire.destination.destination import Given
 
-    bootstrap, is_typed = context.meta.get(_BOOTSTRAP, (None, False))
-    profile, _ = context.meta.get(_PROFILE, (None, False))
-    command_config, _ = context.meta.get(_COMMAND_CONFIG, (None, False))
-    return Given(
-        bootstrap,
-        "that of --bootstrap-server" if is_typed else "that of bootstrap-server in the file of --config",
-        profile,
-        None if command_config is None else Path(command_config),
-    )
+    def value(name: str) -> str | None:
+        found: tuple[str, bool] | None = context.meta.get(name)
+        return found[0] if found is not None and found[1] is is_typed else None
+
+    command_config = value(_COMMAND_CONFIG)
+    return Given(value(_BOOTSTRAP), origin, value(_PROFILE), None if command_config is None else Path(command_config))
 
 
 def source_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.cli.client_flags import bootstrap_flag, given_security, optional_bootstrap_flag
+from ottla.cli.pipeline.job_settings import config_flag
+from ottla.client.wire.destination.profiles import ProfileFolder, profiles_folder
+from ottla.client.wire.security.setting_names import read_client_properties
 from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity, PasswordLogin
 from ottla.model.errors import ConfigError
 from ottla.security.secret import Secret
@@ -99,6 +103,42 @@ def test_the_verbs_of_a_cluster_have_the_flag_too(config: Path) -> None:
 
     assert CliRunner().invoke(verb, ["--command-config", str(config)]).exit_code == 0
     assert username_of(found[0]) == "bob"
+
+
+@pytest.mark.parametrize(
+    ("content", "typed", "bootstrap", "username"),
+    [
+        ('bootstrap-server = "live:1"', ("--profile", "staging"), "elsewhere:1", "bob"),
+        ('profile = "staging"', ("-b", "other:1"), "other:1", None),
+        ('bootstrap-server = "live:1"\nprofile = "staging"', (), "live:1", "bob"),
+    ],
+)
+def test_a_job_file_does_not_mix_its_cluster_with_a_typed_one(
+    config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: str,
+    typed: tuple[str, ...],
+    bootstrap: str,
+    username: str | None,
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    profiles = ProfileFolder(profiles_folder(os.environ))
+    profiles.write("staging", read_client_properties(config))
+    job = tmp_path / "job.toml"
+    job.write_text(f"[job]\n{content}\n")
+    found: list[tuple[str, ClientSecurity]] = []
+
+    @click.command()
+    @config_flag("job")
+    @bootstrap_flag
+    def verb(bootstrap: str) -> None:
+        found.append((bootstrap, given_security()))
+
+    CliRunner().invoke(verb, [*typed, "--config", str(job)], catch_exceptions=False)
+    ((address, security),) = found
+    assert address == bootstrap
+    assert security == PLAINTEXT if username is None else username_of(security) == username
 
 
 def test_no_flag_takes_a_password() -> None:

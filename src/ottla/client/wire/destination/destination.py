@@ -14,6 +14,9 @@ What was typed wins over the environment, and the environment over files, as in 
 in the environment wins over a profile's name there, so that `ottla testing run` directs all programs below it to its
 broker.  A profile in use wins over the directory: the user chose it, while the directory may be an old one.
 
+The file of a verb's --config has values of flags.  One that is typed wins over the file's, and the file's cluster does
+not mix with a typed one: see `completed_by_file`.
+
 The security settings are those of a `client.properties` file: of `--command-config`, of `--profile`, of
 OTTLA_COMMAND_CONFIG, or of the profile or the cluster that has the address.  A password of a profile in use is not sent
 to an address that came from elsewhere.
@@ -77,6 +80,19 @@ class Given(NamedTuple):
     origin: str = ""
     profile: str | None = None
     command_config: Path | None = None
+
+
+def completed_by_file(typed: Given, of_file: Given) -> Given:
+    """What was typed, with what the file of --config adds to it.
+
+    The file's address and profile are of one cluster, a typed address or profile of another: neither gets the
+    credentials of the other one.  The file's `command_config` has no address, and is the default for a typed one, as
+    OTTLA_COMMAND_CONFIG is; a typed profile has its own.
+    """
+    if typed.profile is not None:
+        return typed
+    chosen = of_file if typed.bootstrap is None else typed
+    return chosen._replace(command_config=typed.command_config or of_file.command_config)
 
 
 class NamedCluster(NamedTuple):

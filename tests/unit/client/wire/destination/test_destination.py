@@ -8,7 +8,13 @@ from typing import Final
 
 import pytest
 
-from ottla.client.wire.destination.destination import Destination, Given, NamedCluster, choose_destination
+from ottla.client.wire.destination.destination import (
+    Destination,
+    Given,
+    NamedCluster,
+    choose_destination,
+    completed_by_file,
+)
 from ottla.client.wire.errors import BadAddress
 from ottla.model.errors import OttlaError
 
@@ -125,6 +131,35 @@ def test_security_settings_come_from_the_first_file_that_is_named(
 def test_credentials_of_a_profile_in_use_are_not_sent_to_another_address(given: Given) -> None:
     environment = {"KAFKA_BOOTSTRAP_SERVERS": "elsewhere:1"}
     assert choose_destination(given, environment, Known("live", SECURED)).client_properties is None
+
+
+FILE: Final = Given("file:7", "of the file", command_config=Path("/file.properties"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "of_file", "bootstrap", "path"),
+    [
+        (Given(), Given("file:7", profile="live"), "file:7", "/live.properties"),
+        (Given(), FILE, "file:7", "/file.properties"),
+        (Given(command_config=Path("/typed")), FILE, "file:7", "/typed"),
+        (Given(profile="test"), Given("file:7"), "test:2", "/test.properties"),
+        (Given(profile="test"), FILE, "test:2", "/test.properties"),
+        (Given(profile="test", command_config=Path("/typed")), FILE, "test:2", "/typed"),
+        (Given("typed:9"), Given(profile="live"), "typed:9", None),
+        (Given("typed:9"), FILE, "typed:9", "/file.properties"),
+        (
+            Given("typed:9", profile="live"),
+            Given(command_config=Path("/file.properties")),
+            "typed:9",
+            "/live.properties",
+        ),
+    ],
+)
+def test_cluster_of_a_file_of_flags_does_not_mix_with_a_typed_one(
+    typed: Given, of_file: Given, bootstrap: str, path: str | None
+) -> None:
+    found = choose_destination(completed_by_file(typed, of_file), {}, Known())
+    assert (found.bootstrap, found.client_properties) == (bootstrap, None if path is None else Path(path))
 
 
 def test_profile_that_does_not_exist_is_an_error_and_no_other_address_is_used() -> None:
