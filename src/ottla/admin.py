@@ -8,7 +8,7 @@ Access         Acl, AclFilter, ResourcePattern, AccessEntry, ResourceType, Patte
 Users          UserCredential, SaslMechanism
 Quotas         QuotaEntity, QuotaKind, EntityType, SetQuotas
 Transactions   ListedTransaction, TransactionDescription, OpenTransaction
-Errors         BrokerRefused, UnknownGroup, UnknownTransactionalId; the others are in `ottla.errors`
+Errors         BrokerRefused, ClientError, UnknownGroup, UnknownTransactionalId; the others are in `ottla.errors`
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ottla.client.admin.transactions import (
 from ottla.client.fetching.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAnswer
 from ottla.client.groups.group_types import CommittedOffset, GroupDescription, GroupMember, ListedGroup
 from ottla.client.groups.groups import UnknownGroup
-from ottla.client.wire.errors import BrokerRefused
+from ottla.client.wire.errors import BrokerRefused, ClientError
 from ottla.client.wire.metadata import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
 from ottla.model.quotas import EntityType, QuotaEntity, QuotaKind
 from ottla.security.acl import (
@@ -55,6 +55,7 @@ __all__ = [
     "Admin",
     "BrokerInfo",
     "BrokerRefused",
+    "ClientError",
     "ClusterInfo",
     "CommittedOffset",
     "ConfigChange",

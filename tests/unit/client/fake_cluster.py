@@ -35,6 +35,12 @@ from ottla.protocol.schemas.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from ottla.protocol.schemas.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
 from ottla.protocol.schemas.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -266,6 +272,8 @@ class FakeBroker:
             return version, self._fetch(version, request)
         if isinstance(request, ListOffsetsRequest):
             return version, self._list_offsets(request)
+        if isinstance(request, DeleteRecordsRequest):
+            return version, self._delete_records(request)
         if isinstance(request, CreatePartitionsRequest):
             return version, self._create_partitions(request)
         if isinstance(request, DescribeConfigsRequest):
@@ -367,6 +375,23 @@ class FakeBroker:
         if timestamp >= 0:
             return next((record.offset for record in log.records() if record.timestamp_ms >= timestamp), -1)
         return log.start if timestamp == EARLIEST else log.end
+
+    def _delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+        response = DeleteRecordsResponse()
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                partition = TopicPartition(topic.name, asked.partition_index)
+                code = self._problem(ApiKey.DELETE_RECORDS, partition)
+                if not code:
+                    self.cluster.partitions[partition].start = asked.offset
+                rows.append(
+                    DeleteRecordsPartitionResult(
+                        asked.partition_index, -1 if code else asked.offset, code or ErrorCode.NONE
+                    )
+                )
+            response.topics.append(DeleteRecordsTopicResult(topic.name, rows))
+        return response
 
     def _fetch(self, version: int, request: FetchRequest) -> FetchResponse:
         response = FetchResponse()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_flags import all_names, bootstrap_flag, moment_ms, open_cluster, output_flag
-from ottla.cli.output import data_lines, say, table
+from ottla.cli.output import data_lines, raise_together, say, table
 from ottla.cli.partition_names import partitions_named
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
@@ -16,6 +16,7 @@ from ottla.model.identifiers import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.client.wire.cluster import Cluster
+    from ottla.client.wire.errors import ClientError
 
 _CLIENT_ID: Final = "ottla-topic"
 _PARTITIONS: Final = click.argument("names", nargs=-1, metavar="TOPIC[:0,1]...")
@@ -41,7 +42,8 @@ def offsets(
     from ottla.client.admin.admin import Admin
     from ottla.client.fetching.offsets import EARLIEST, LATEST, try_list_offsets
 
-    time_ms = None if since is None else moment_ms(since, "--since")
+    # ListOffsets takes negative times for the ends of the log.
+    time_ms = None if since is None else max(0, moment_ms(since, "--since"))
     wanted = all_names(names, more_names)
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
         partitions = partitions_named(cluster, wanted or [topic.name for topic in Admin(cluster).list_topics()])
@@ -107,6 +109,8 @@ def delete_records(
     if (before_offset is not None) + (until is not None) + deletes_all != 1:
         raise click.UsageError("Give one of --before-offset, --until and --all.")
     time_ms = None if until is None else moment_ms(until, "--until")
+    if time_ms is not None and time_ms < 0:  # ListOffsets takes it for an end of the log
+        raise click.UsageError("--until is before 1970, and no record is.")
 
     from ottla.client.admin.admin import Admin
     from ottla.client.fetching.offsets import log_ranges
@@ -115,21 +119,37 @@ def delete_records(
         partitions = sorted(partitions_named(cluster, wanted))
         ranges = log_ranges(cluster, partitions)
         found = new_starts(ranges, before_offset, None if time_ms is None else _at_time(cluster, partitions, time_ms))
-        if execute and found:
-            found = Admin(cluster).delete_records(found)
+        outcomes: Mapping[TopicPartition, int | ClientError] = found
+        if execute:
+            outcomes = Admin(cluster).try_delete_records(found)
     rows = [
-        (each.topic, each.partition, ranges[each].start, new, new - ranges[each].start) for each, new in found.items()
+        (each.topic, each.partition, ranges[each].start, new, new - ranges[each].start)
+        for each, new in outcomes.items()
+        if isinstance(new, int)
     ]
     keys = ("topic", "partition", "start_offset", "new_start_offset", "deleted")
     if as_data:
         for row in rows:
-            say(*data_lines(dict(zip(keys, row, strict=True))))
+            say(*data_lines({**dict(zip(keys, row, strict=True)), "dry_run": not execute}))
     elif rows:
         say(*table(["TOPIC", "PARTITION", "START", "NEW-START", "DELETED"], rows))
-    if not rows:
+    if not found:
         say("nothing to delete", err=True)
     elif not execute:
         say(f"nothing was changed: --execute deletes {counted(sum(row[4] for row in rows), 'record')}", err=True)
+    raise_together(refusals(outcomes))
+
+
+def refusals(outcomes: Mapping[TopicPartition, object]) -> list[OttlaError]:
+    """Each reason once: that of an absent leader is of all its partitions, and does not name them."""
+    partitions: dict[OttlaError, list[str]] = {}
+    for partition, outcome in outcomes.items():
+        if isinstance(outcome, OttlaError):
+            partitions.setdefault(outcome, []).append(str(partition))
+    return [
+        error if names[0] in str(error) else OttlaError(f"{', '.join(names)}: {error}", hint=error.hint)
+        for error, names in partitions.items()
+    ]
 
 
 def new_starts(

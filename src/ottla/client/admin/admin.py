@@ -43,8 +43,8 @@ from ottla.client.groups.groups import GroupAdmin
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.destination.arguments import destination_and_security
-from ottla.client.wire.errors import BrokerRefused, error_code_of
-from ottla.client.wire.leader_calls import call_leaders
+from ottla.client.wire.errors import BrokerRefused, ClientError, error_code_of
+from ottla.client.wire.leader_calls import Exchange, call_leaders, try_leaders
 from ottla.client.wire.metadata import ClusterInfo, TopicInfo
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.other_clients import refuse_mapping
@@ -293,23 +293,21 @@ class Admin:
     ) -> dict[TopicPartition, int]:
         """Delete the records below these offsets (HIGH_WATERMARK: everything); returns the new log starts.
 
-        Raises what any of the partitions is refused for.  DELETE_RECORDS (21).
+        Raises what any of the partitions is refused for; records of the others may be deleted then.
+        DELETE_RECORDS (21).
         """
-        wait_ms = self._cluster.options.request_timeout_ms
-
-        def exchange(
-            connection: Connection, asked: Mapping[TopicPartition, int], deadline: Deadline
-        ) -> Mapping[TopicPartition, int | BrokerRefused]:
-            request = DeleteRecordsRequest(_record_topics(asked), wait_ms)
-            response = connection.call(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse, deadline)
-            answers: dict[TopicPartition, int | BrokerRefused] = {}
-            for topic in response.topics:
-                for row in topic.partitions:
-                    partition = TopicPartition(topic.name, row.partition_index)
-                    answers[partition] = _refusal(row.error_code, str(partition), None) or row.low_watermark
-            return answers
-
+        exchange = _record_deletion(self._cluster.options.request_timeout_ms)
         return call_leaders(self._cluster, "DELETE_RECORDS", before_offsets, exchange, timeout_ms)
+
+    def try_delete_records(
+        self, before_offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | ClientError]:
+        """Like `delete_records`, but a partition whose records are not deleted has its reason instead, at once.
+
+        DELETE_RECORDS (21).
+        """
+        exchange = _record_deletion(self._cluster.options.request_timeout_ms)
+        return try_leaders(self._cluster, before_offsets, exchange)
 
     def describe_configs(self, resource: ConfigResource, names: Sequence[str] | None = None) -> dict[str, ConfigEntry]:
         """The settings of a topic or a broker, all of them or the named ones.  DESCRIBE_CONFIGS (32)."""
@@ -514,6 +512,22 @@ def _refusal(code: int, subject: str, detail: str | None, hints: Mapping[ErrorCo
         return None
     error_code = error_code_of(code)
     return BrokerRefused(error_code, subject, detail, hint=hints.get(error_code))
+
+
+def _record_deletion(wait_ms: int) -> Exchange[int, int]:
+    def exchange(
+        connection: Connection, asked: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> Mapping[TopicPartition, int | BrokerRefused]:
+        request = DeleteRecordsRequest(_record_topics(asked), wait_ms)
+        response = connection.call(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse, deadline)
+        answers: dict[TopicPartition, int | BrokerRefused] = {}
+        for topic in response.topics:
+            for row in topic.partitions:
+                partition = TopicPartition(topic.name, row.partition_index)
+                answers[partition] = _refusal(row.error_code, str(partition), None) or row.low_watermark
+        return answers
+
+    return exchange
 
 
 def _record_topics(before_offsets: Mapping[TopicPartition, int]) -> list[DeleteRecordsTopic]:

@@ -73,18 +73,28 @@ def try_leaders(
 ) -> dict[TopicPartition, A | ClientError]:
     """Like `call_leaders`, but each partition has its answer or the reason why there is none: one without a leader does
     not hide the others.  Retriable failures are retried once, without waiting.
+
+    Raises what keeps it from finding the leaders, but only while no partition has an answer.
     """
     deadline = cluster.retrying.deadline()
     backoff = cluster.retrying.backoff()
     outcomes: dict[TopicPartition, A | ClientError] = {}
     left = list(questions)
     for is_last in (False, True):
-        groups, failures = leaders_now(cluster, left, deadline)
+        try:
+            groups, failures = leaders_now(cluster, left, deadline)
+        except ClientError:
+            if all(isinstance(each, ClientError) for each in outcomes.values()):
+                raise
+            break
         outcomes.update(failures)
         for leader_id, group in groups.items():
             found = _ask(cluster, leader_id, {each: questions[each] for each in group}, exchange, deadline)
             for partition in group:
-                outcomes[partition] = found.get(partition) or CallTimedOut(f"the broker left {partition} out")
+                answer = found.get(partition)
+                if answer is None:  # while 0 is an answer
+                    answer = CallTimedOut(f"the broker left {partition} out")
+                outcomes[partition] = answer
         left = [each for each in left if isinstance(why := outcomes[each], ClientError) and why.is_retriable]
         if is_last or not left:
             break

@@ -8,13 +8,18 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ottla.cli.topic import records
-from ottla.cli.topic.records import new_starts
+from ottla.cli.topic.records import new_starts, refusals
+from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
+from ottla.client.wire.errors import BrokerRefused
+from ottla.client.wire.options import ClientOptions
+from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
+from ottla.protocol.api import ApiKey
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
-from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.fake_cluster import FakeCluster, Fault
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 RANGES = {P0: range(5, 20), P1: range(0)}
@@ -65,6 +70,50 @@ def test_deletion_without_execute_only_shows_the_new_starts(fake: FakeCluster) -
         ["t", "0", "0", "1", "1"],
     ]
     assert shown.stderr == "nothing was changed: --execute deletes 1 record\n"
+
+
+def test_data_shows_whether_records_were_deleted(fake: FakeCluster) -> None:
+    deletion = ("delete-records", "t:0", "--before-offset", "1", "--json")
+    planned, done = json.loads(run(*deletion).stdout), json.loads(run(*deletion, "--execute").stdout)
+    assert (planned.pop("dry_run"), done.pop("dry_run")) == (True, False)
+    assert planned == done == {"topic": "t", "partition": 0, "start_offset": 0, "new_start_offset": 1, "deleted": 1}
+    assert fake.partitions[P0].start == 1
+
+
+def test_deletion_that_one_partition_is_refused_shows_the_others(fake: FakeCluster) -> None:
+    for time_ms in (1_000, 2_000):
+        fake.partitions[P1].append(build_batch([Record(0, time_ms, None, b"v")]))
+    fake.brokers[1].error_of = lambda api, partition: (
+        ErrorCode.POLICY_VIOLATION if api is ApiKey.DELETE_RECORDS and partition == P1 else None
+    )
+    done = run("delete-records", "t", "--all", "--execute")
+    assert [line.split() for line in done.stdout.splitlines()[1:]] == [["t", "0", "0", "2", "2"]]
+    assert isinstance(done.exception, BrokerRefused)
+    assert str(done.exception) == "t-1: the broker answered POLICY_VIOLATION"
+    assert (fake.partitions[P0].start, fake.partitions[P1].start) == (2, 0)
+
+
+def test_deletion_keeps_the_answers_of_other_leaders_when_one_is_silent() -> None:
+    fake = FakeCluster(2)
+    fake.add_topic("t", 1, 2, 2)
+    cluster = fake.client(ClientOptions(call_timeout_ms=15_000))
+    fake.brokers[2].fault_of = lambda api: Fault.SILENCE if api is ApiKey.DELETE_RECORDS else None
+    # Nor can the leaders be looked up after it.
+    fake.brokers[1].fault_of = lambda api: (
+        Fault.SILENCE if api is ApiKey.METADATA and (ApiKey.DELETE_RECORDS, 2) in fake.brokers[2].seen else None
+    )
+    outcomes = Admin(cluster).try_delete_records({P0: 0, P1: 0, TopicPartition("t", 2): 0})
+    assert outcomes[P0] == 0
+    (refused,) = refusals(outcomes)
+    assert str(refused).startswith("t-1, t-2: ")
+
+
+def test_time_before_1970_is_not_taken_for_the_end_of_the_log(fake: FakeCluster) -> None:
+    before = "1969-12-31T23:59:59.999"
+    refused = run("delete-records", "t", "--until", before, "--execute")
+    assert refused.exit_code == 2
+    assert "before 1970" in refused.stderr
+    assert json.loads(run("offsets", "t:0", "--since", before, "--json").stdout)["since_offset"] == 0
 
 
 def test_deletion_of_nothing_is_reported(fake: FakeCluster) -> None:
