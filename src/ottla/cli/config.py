@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -14,6 +14,7 @@ from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.nearest import nearest_name
 
 if TYPE_CHECKING:
+    from ottla.client.admin.admin import Admin
     from ottla.client.admin.configs import ConfigEntry, ConfigResource
 
 _CLIENT_ID: Final = "ottla-config"
@@ -65,8 +66,10 @@ def show(resource: ConfigResource, bootstrap: str, names: tuple[str, ...], shows
     from ottla.client.admin.admin import Admin
 
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
-        entries = Admin(cluster).describe_configs(resource)
-    _check_known(resource, entries, names)
+        admin = Admin(cluster)
+        entries = admin.describe_configs(resource)
+        if names:
+            _check_known(resource, _settings(admin, resource, entries), names)
     shown = [entry for entry in sorted(entries.values()) if _is_shown(entry, names, shows_all)]
     if as_data:
         for entry in shown:
@@ -118,26 +121,47 @@ def _alter(resource: ConfigResource, bootstrap: str, values: Mapping[str, str | 
     ]
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
         admin = Admin(cluster)
-        entries = admin.describe_configs(resource)
-        # Brokers accept the deletion of a setting that does not exist.
-        _check_known(resource, entries, [name for name, value in values.items() if value is None])
-        for name, value in values.items():
-            if value is not None and name in entries and entries[name].is_sensitive:
-                raise ConfigError(
-                    f"{name}: every user of this machine could read it in the list of processes",
-                    hint="set it in the broker's file",
-                )
+        check_changes(resource, _settings(admin, resource, admin.describe_configs(resource)), values)
         admin.alter_configs(resource, changes)
 
 
-def _check_known(resource: ConfigResource, entries: Mapping[str, ConfigEntry], names: Iterable[str]) -> None:
-    if not entries:  # the default of all brokers has those alone that are set
-        return
+def _settings(admin: Admin, resource: ConfigResource, entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigEntry]:
+    """Those that it can have, by name.  `entries`: its own, which of all brokers are those alone that are set."""
+    if resource.name:
+        return dict(entries)
+    node_id = min(admin.describe_cluster().brokers)
+    return {**admin.describe_configs(resource._replace(name=str(node_id))), **entries}
+
+
+def check_changes(
+    resource: ConfigResource, settings: Mapping[str, ConfigEntry], values: Mapping[str, str | None]
+) -> None:
+    """`settings`: those that the resource can have.  Raises OttlaError for a deletion of another one, which brokers
+    accept, and ConfigError for a secret.
+    """
+    from ottla.client.wire.destination.profiles import is_secret
+
+    _check_known(resource, settings, [name for name, value in values.items() if value is None])
+    for name, value in values.items():
+        # The name of a listener's setting, which has a prefix, is in no list before it is set.
+        is_sensitive = is_secret(name) or (name in settings and settings[name].is_sensitive)
+        if value is not None and is_sensitive:
+            raise ConfigError(
+                f"{name}: every user of this machine could read it in the list of processes",
+                hint="set it in the broker's file",
+            )
+
+
+def _check_known(resource: ConfigResource, known: Collection[str], names: Iterable[str]) -> None:
     for name in names:
-        if name not in entries:
-            nearest = nearest_name(name, entries)
+        if name not in known:
+            nearest = nearest_name(name, known)
             hint = f"did you mean {nearest}?" if nearest else "`ottla config show --all` shows them all"
-            raise OttlaError(f"{_shown(resource)} has no setting {name!r}", hint=hint)
+            raise OttlaError(f"{_shown(resource)} {_has(resource)} no setting {name!r}", hint=hint)
+
+
+def _has(resource: ConfigResource) -> str:
+    return "has" if resource.name else "have"
 
 
 def _shown(resource: ConfigResource) -> str:
