@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 from inspect import GEN_CLOSED, GEN_SUSPENDED, getgeneratorstate
 from itertools import chain
 from typing import Any, NamedTuple
+from weakref import ref
 
 from ottla.client.fetching.messages import Message
 from ottla.client.streams.message_run import MessageRun
@@ -48,8 +49,9 @@ class HandOut:
         self.reading = reading
         self.token = reading.token
         self._runs = runs
-        # It waits in its `yield` while the message that was taken last is handed out.
-        self._messages: Generator[Message[Any, Any], None, None] | None = None
+        # It waits in its `yield` while the message that was taken last is handed out.  It refers to its stream, which
+        # must not live on with the connector.
+        self._messages: ref[Generator[Message[Any, Any], None, None]] | None = None
         # The run that is handed out now.
         self.run: MessageRun | None = None
         self.start = start
@@ -64,7 +66,7 @@ class HandOut:
 
     def begin(self, messages: Generator[Message[Any, Any], None, None]) -> None:
         """`messages` hands it out."""
-        self._messages = messages
+        self._messages = ref(messages)
 
     def take_runs(self) -> Iterator[MessageRun]:
         """For the thread that hands out.  When it has handed out a run it takes the next one."""
@@ -117,16 +119,17 @@ class HandOut:
         """Everything that was handed out is below; no message that is being taken.  Never too high, in any thread."""
         # Read before the state of the generator: a message that is being taken may be handed out between the two.
         end = self.handed_out_end
-        messages = self._messages
+        messages = None if self._messages is None else self._messages()
         is_returned = self.is_ended or (messages is not None and getgeneratorstate(messages) == GEN_SUSPENDED)
         return end if is_returned else self.passed_end
 
     @property
     def _ends_before_last(self) -> bool:
         """Whether the message that was taken last was not handed out, and will not be."""
-        if self.is_cut or self._messages is None:
+        messages = None if self._messages is None else self._messages()
+        if self.is_cut or messages is None:
             return self.is_cut
-        return getgeneratorstate(self._messages) == GEN_CLOSED and not self.is_ended
+        return getgeneratorstate(messages) == GEN_CLOSED and not self.is_ended
 
 
 class Reading:
