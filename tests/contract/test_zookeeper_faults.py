@@ -213,7 +213,7 @@ async def test_session_that_is_ahead_of_its_server_is_reported_with_a_hint(
         server.start()
 
     def reported() -> list[str]:
-        return [str(vars(record)) for record in caplog.records if record.message == "session.not_continued"]
+        return [str(vars(record)) for record in caplog.records if record.getMessage() == "session.not_continued"]
 
     async with connected(server.connect) as session:
         await session.create("/seen")

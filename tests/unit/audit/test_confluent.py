@@ -41,7 +41,7 @@ class Delivered:
 
 
 def told(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
-    return [vars(record)["ottla_facts"] for record in caplog.records if record.message == event]
+    return [vars(record)["ottla_facts"] for record in caplog.records if record.getMessage() == event]
 
 
 def test_records_that_are_left_out_for_want_of_memory_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:

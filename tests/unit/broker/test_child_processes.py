@@ -13,7 +13,7 @@ from ottla.testing.fake_clock import FakeClock
 
 
 async def until_logged(caplog: pytest.LogCaptureFixture, event: str) -> None:
-    while event not in [each.message for each in caplog.records]:  # noqa: ASYNC110 (the log has no event)
+    while event not in [each.getMessage() for each in caplog.records]:  # noqa: ASYNC110 (the log has no event)
         await asyncio.sleep(0)
 
 

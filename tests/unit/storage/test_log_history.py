@@ -25,7 +25,7 @@ def test_log_that_goes_offline_logs_its_last_transitions(tmp_path: Path, caplog:
     disk.fail("write", "clicks-0/00000000000000000002.log", errno.EIO)
     with pytest.raises(LogOffline):
         append(log, batch_of())
-    (record,) = [record for record in caplog.records if record.message == "log.offline"]
+    (record,) = [record for record in caplog.records if record.getMessage() == "log.offline"]
     assert record.levelno == logging.ERROR
     event, *history = EventFormatter().format(record).splitlines()
     assert "log.offline partition=clicks-0 " in event

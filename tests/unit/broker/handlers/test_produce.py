@@ -327,7 +327,7 @@ def test_pipeline_that_the_end_of_a_lease_cuts_in_two_is_stored_whole_and_in_ord
     served.send(("t", 0, second))
     log.become_stable()
     assert served.codes() == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 1)]
-    (line,) = [record for record in caplog.records if record.message == "produce.sequence_refused"]
+    (line,) = [record for record in caplog.records if record.getMessage() == "produce.sequence_refused"]
     assert "producer 5 is not known" in str(vars(line)), "one line for both"
 
 
@@ -449,7 +449,7 @@ def test_failed_produce_without_answers_leaves_a_line_in_the_log(
 ) -> None:
     served.send(("unknown", 0, batch()), acks=0)
     assert served.connection.is_closed
-    assert [record.message for record in caplog.records] == ["produce.failed"]
+    assert [record.getMessage() for record in caplog.records] == ["produce.failed"]
 
 
 def test_produces_without_answers_on_a_full_disk_leave_no_line_each(
@@ -460,7 +460,7 @@ def test_produces_without_answers_on_a_full_disk_leave_no_line_each(
     log.disk.faults.fail("write", error=errno.ENOSPC)
     served.send(("t", 0, batch()), acks=0)
     assert served.connection.is_closed
-    assert [record.message for record in caplog.records] == []
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 @pytest.mark.parametrize("cleanup_policy", ["compact", "delete"])

@@ -122,7 +122,7 @@ def test_connection_is_closed_with_its_story_when_a_handler_fails(
     peer.send(frame(PRODUCE_HEAD) * 2)
     assert peer.connection.is_closed
     assert peer.handler.requests_count == 1
-    assert [record.message for record in caplog.records] == ["request.failed"]
+    assert [record.getMessage() for record in caplog.records] == ["request.failed"]
     assert caplog.records[0].exc_info is not None
 
 
@@ -136,7 +136,7 @@ def test_connection_is_closed_with_one_line_when_a_handler_finds_no_more_files(
     peer.handler.script = fail
     peer.send(frame(PRODUCE_HEAD))
     assert peer.connection.closed_reason == "no more files may be open"
-    assert [record.message for record in caplog.records] == ["request.without_files"]
+    assert [record.getMessage() for record in caplog.records] == ["request.without_files"]
     assert caplog.records[0].exc_info is None
 
 
@@ -156,7 +156,7 @@ def test_connection_tells_in_one_line_why_it_refused_bytes(
     peer.client.close()
     peer.loop.turn()
     assert peer.connection.is_closed
-    assert [record.message for record in caplog.records] == ["request.refused"]
+    assert [record.getMessage() for record in caplog.records] == ["request.refused"]
     assert fault in str(vars(caplog.records[0]))
     assert "User:ANONYMOUS" in str(vars(caplog.records[0]))
 

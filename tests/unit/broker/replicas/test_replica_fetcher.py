@@ -466,7 +466,9 @@ async def test_partitions_that_one_answer_refuses_are_reported_together_and_once
             (await setup.leader.asked()).answer(Part(a, error=error), Part(b, error=error))
             clock.advance(1_000)
         await setup.leader.asked()
-    told = [vars(record)["ottla_facts"] for record in caplog.records if record.message.endswith("partition_refused")]
+    told = [
+        vars(record)["ottla_facts"] for record in caplog.records if record.getMessage().endswith("partition_refused")
+    ]
     first = a.partition.topic_partition
     assert told == [{"partition": first, "partitions_count": 2, "leader": ELSEWHERE, "reason": error.name}]
 

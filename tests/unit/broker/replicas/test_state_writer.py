@@ -166,7 +166,7 @@ async def test_bug_in_what_follows_from_an_outcome_leaves_all_others_theirs(
         node.writer.propose(node.change(1), bug)
         assert await node.outcomes_of(2) == [applied(1), applied(1)]
         assert await node.epochs() == [1, 1, 1]
-    assert [record.message for record in caplog.records] == ["state_writer.bug"]
+    assert [record.getMessage() for record in caplog.records] == ["state_writer.bug"]
 
 
 async def test_bug_in_an_attempt_leaves_its_changes_undecided_and_later_ones_are_written(
@@ -184,7 +184,7 @@ async def test_bug_in_an_attempt_leaves_its_changes_undecided_and_later_ones_are
         monkeypatch.setattr(node.registry, "change_states", attempt)
         node.propose(0)
         assert await node.outcomes_of(2) == [UNKNOWN, applied(1)]
-    assert [record.message for record in caplog.records] == ["state_writer.bug"]
+    assert [record.getMessage() for record in caplog.records] == ["state_writer.bug"]
 
 
 async def test_stop_ends_repeated_attempts_and_begins_no_batch(tmp_path: Path) -> None:

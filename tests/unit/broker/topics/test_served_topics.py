@@ -249,7 +249,7 @@ async def test_retries_wait_longer_and_longer_until_the_tree_changes(
         assert delays == [RETRY_AFTER_S_MIN, 2.0, 4.0, 8.0, RETRY_AFTER_S_MAX, RETRY_AFTER_S_MAX]
         await node.create("other")
         assert node.due == [RETRY_AFTER_S_MIN]
-        told = [record for record in caplog.records if record.message == "topic.not_reconciled"]
+        told = [record for record in caplog.records if record.getMessage() == "topic.not_reconciled"]
         assert len(told) == 1, "the same failure is reported once"
 
 
@@ -393,7 +393,7 @@ async def test_log_without_a_topic_is_reported_once_and_kept(tmp_path: Path, cap
         )
         await node.restart()
         await node.create("other")
-        reported = [record for record in caplog.records if record.message == "log.without_topic"]
+        reported = [record for record in caplog.records if record.getMessage() == "log.without_topic"]
         assert len(reported) == 2
         assert len(node.directory.logs) == 3
         with pytest.raises(RequestError):
@@ -757,7 +757,7 @@ async def test_log_of_a_topic_that_came_and_went_while_the_broker_was_down_is_ke
         await node.registry.create("t", [[HERE, ELSEWHERE]], {HERE: 7, ELSEWHERE: 8})
         await node.restart()
         assert node.errors("t", 1) == [None], "a new topic of its name has its own log"
-        assert [each.message for each in caplog.records].count("log.stray") == 1
+        assert [each.getMessage() for each in caplog.records].count("log.stray") == 1
         assert name in node.directories
 
 

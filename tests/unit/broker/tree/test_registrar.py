@@ -120,7 +120,7 @@ async def test_id_of_a_former_session_is_waited_for(tmp_path: Path, caplog: pyte
     with caplog.at_level(logging.WARNING):
         await later.register(patience_ms=6000)
     assert waits.count == 3
-    assert [record.message for record in caplog.records] == ["broker.id_in_use"]
+    assert [record.getMessage() for record in caplog.records] == ["broker.id_in_use"]
     await home.close()
 
 

@@ -240,7 +240,7 @@ def test_flush_that_is_stuck_and_its_end_are_announced_once_each(caplog: pytest.
     assert changes == [True, False]
     # Not before it may be stuck, and no more once it is.
     assert scheduler.looked_at_ms == [5_000, 6_000, 7_000]
-    warned = [(record.message, vars(record)["ottla_facts"]) for record in caplog.records]
+    warned = [(record.getMessage(), vars(record)["ottla_facts"]) for record in caplog.records]
     assert warned == [("flush.stuck", {"seconds": 6.0}), ("flush.recovered", {"seconds": 66.0})]
     run(flusher.stop())
     assert loop.timers_count == 0

@@ -97,7 +97,9 @@ class Filled:
                 pass
 
     def events(self, caplog: pytest.LogCaptureFixture) -> list[str]:
-        return [record.message for record in caplog.records if record.message.startswith(("disk.", "append."))]
+        return [
+            record.getMessage() for record in caplog.records if record.getMessage().startswith(("disk.", "append."))
+        ]
 
 
 def test_produces_are_refused_while_there_is_room_and_all_else_continues(
@@ -305,7 +307,7 @@ def test_reserve_that_cannot_be_made_is_reported_once_and_the_directory_serves(
     space = DirectorySpace(disk, "/data", RULES)
     for _ in range(3):
         space.look()
-    assert [record.message for record in caplog.records] == ["disk.reserve_not_made"]
+    assert [record.getMessage() for record in caplog.records] == ["disk.reserve_not_made"]
     assert not disk.exists(RESERVE)
     assert not space.is_full
 
@@ -337,4 +339,4 @@ def test_records_are_not_refused_for_ever_when_the_free_space_cannot_be_seen(
         space.look()
         are_closed.append(space.records.is_closed)
     assert are_closed == [True, False, False]
-    assert [record.message for record in caplog.records] == ["disk.not_seen"]
+    assert [record.getMessage() for record in caplog.records] == ["disk.not_seen"]

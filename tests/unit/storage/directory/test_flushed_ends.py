@@ -161,7 +161,7 @@ def test_disk_that_takes_no_bytes_is_reported_once_and_the_record_stays_older(
     with caplog.at_level(logging.WARNING):
         for end in (20, 30, 40):
             ends.record([(TOPIC, 0, end)])
-    assert [record.message for record in caplog.records] == ["flushed_ends.write_failed"]
+    assert [record.getMessage() for record in caplog.records] == ["flushed_ends.write_failed"]
     assert reopened(disk.kill()).end_of(TOPIC, 0) == 10
     ends.record([(TOPIC, 0, 50)])
     assert reopened(disk.kill()).end_of(TOPIC, 0) == 50

@@ -597,7 +597,7 @@ def test_a_directory_that_is_only_named_like_a_partition_is_left_as_it_is_and_re
     assert files_below(beside) == content
     assert list(place.open_directory.logs) == [CLICKS]
     assert not place.open_directory.failed
-    events = [each.message for each in caplog.records]
+    events = [each.getMessage() for each in caplog.records]
     assert events.count("directory.foreign_one_is_kept") == 1
     assert "log.half_created_removed" not in events
 
@@ -624,7 +624,7 @@ def test_what_a_crash_left_of_a_creation_is_removed_and_reported(
     place, beside = started_beside(tmp_path, dict(list(HALF_CREATED.items())[:files_count]))
     assert not beside.exists()
     assert not place.open_directory.failed
-    assert [each.message for each in caplog.records].count("log.half_created_removed") == 1
+    assert [each.getMessage() for each in caplog.records].count("log.half_created_removed") == 1
 
 
 def test_a_log_without_batches_that_lost_its_topic_id_is_removed(tmp_path: Path) -> None:
@@ -651,7 +651,7 @@ def test_a_removal_that_fails_is_not_reported_as_done(caplog: pytest.LogCaptureF
     disk.open(f"/data/backup-1/{0:020d}.log", create=True).close()
     disk.faults.fail("remove", path_contains="backup-1")
     assert list(place.open().failed) == [TopicPartition("backup", 1)]
-    assert "log.half_created_removed" not in [each.message for each in caplog.records]
+    assert "log.half_created_removed" not in [each.getMessage() for each in caplog.records]
 
 
 def test_log_that_was_refused_when_all_records_were_lost_is_opened_where_its_first_file_starts() -> None:

@@ -270,7 +270,7 @@ def test_only_replica_continues_after_a_power_cut_and_logs_it(caplog: pytest.Log
     disk = MemoryDisk()
     _registered(disk, b"a")
     assert _open(disk, b"b", is_only_replica=True).is_complete(CLICKS, 10)
-    (line,) = [each for each in caplog.records if each.message == "log.unflushed_lost"]
+    (line,) = [each for each in caplog.records if each.getMessage() == "log.unflushed_lost"]
     assert "flush.policy=ack" in str(vars(line))
 
 
