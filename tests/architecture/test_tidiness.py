@@ -182,6 +182,7 @@ SLEEPS: Final = {
     "tests/connectors/homes.py": "how long a process is down is the fault",
     "tests/connectors/member.py": "what a user does with a message",
     "tests/connectors/run.py": "pauses between faults",
+    "tests/contract/test_local_tree.py": "a loop that is late at each turn is the fault",
     "tests/contract/tree_backends.py": "a poll with a deadline",
     "tests/eventually.py": "the poll with a deadline that tests use",
     "tests/history/consuming_librdkafka.py": "a member that is slow is the fault",

@@ -134,7 +134,7 @@ class TreeServer:
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 listening.bind(path)
-                # Before it listens: nobody can have connected.
+                # Before it listens, and so before any connection.
                 os.chmod(path, 0o600)
                 self._server = await loop.create_unix_server(self._connection, sock=listening)
             except BaseException:
