@@ -92,7 +92,7 @@ def refuse_stale_versions() -> None:
 
 
 def put_one_by_one() -> None:
-    """S3 stores an object "if none matches" once, whichever request is first; moto looks and stores in two steps of a thread."""
+    """S3 stores an object "if none matches" once; moto looks, and stores in a second step of the request's thread."""
     from moto.s3.responses import S3Response
 
     lock = threading.Lock()
