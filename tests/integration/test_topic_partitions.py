@@ -21,7 +21,11 @@ def test_partitions_of_a_topic_can_be_added_and_never_removed(
     assert sorted(read.split()) == sorted(f"v{n}" for n in range(50))
     for count in ("3", "2"):
         done = ottla(bootstrap, "topic", "alter", topic, "--partitions", count, status=1)
-        assert f"error: topic '{topic}' has 3 partitions".encode() in done.stderr
+        error = done.stderr.decode().splitlines()[0]
+        assert error.startswith("error: topic ")
+        # Each broker says it in its own words.
+        assert topic in error
+        assert "3 partition" in error
     done = ottla(bootstrap, "topic", "alter", "no-such-topic", "--partitions", "3", status=1)
     assert b"no-such-topic" in done.stderr
     assert b"Give a change" in ottla(bootstrap, "topic", "alter", topic, status=2).stderr
