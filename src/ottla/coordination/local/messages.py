@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.coordination.tree import (
@@ -122,6 +122,25 @@ def decode(frame: bytes) -> Message:
     if end != len(frame):
         raise MalformedMessage(f"a message of a tree's connection has {len(frame)} bytes and says {end}")
     return Message(fields, tuple(blobs))
+
+
+class FrameReader:
+    """The messages of one end of a connection, from its bytes as they come."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._received = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """The messages that are complete with `data`.  Raises `MalformedMessage`."""
+        self._received += data
+        while len(self._received) >= LENGTH_BYTES:
+            end = LENGTH_BYTES + frame_bytes(bytes(self._received[:LENGTH_BYTES]), self._bytes_max)
+            if len(self._received) < end:
+                return
+            frame = bytes(self._received[LENGTH_BYTES:end])
+            del self._received[:end]
+            yield decode(frame)
 
 
 def understood(read: Callable[[], Any]) -> Any:

@@ -28,14 +28,12 @@ from typing import Final, cast
 
 from ottla.coordination.embedded.backend import EmbeddedBackend, EmbeddedSession
 from ottla.coordination.local.messages import (
-    LENGTH_BYTES,
     REQUEST_FRAME_BYTES_MAX,
     VERSION,
+    FrameReader,
     MalformedMessage,
     Message,
-    decode,
     error_message,
-    frame_bytes,
     nodes_message,
     operations_of,
     understood,
@@ -204,7 +202,7 @@ class _Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._session: EmbeddedSession | None = None
-        self._received = bytearray()
+        self._frames = FrameReader(REQUEST_FRAME_BYTES_MAX)
         self._seen_ms = shared.clock.boottime_ms()
         # The watches of this session, by kind and path: setting one again makes no second one.
         self._watches: dict[tuple[str, str], Callable[[], None]] = {}
@@ -256,15 +254,9 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._seen_ms = self._shared.clock.boottime_ms()
-        self._received += data
         try:
-            while len(self._received) >= LENGTH_BYTES:
-                end = LENGTH_BYTES + frame_bytes(bytes(self._received[:LENGTH_BYTES]), REQUEST_FRAME_BYTES_MAX)
-                if len(self._received) < end:
-                    return
-                frame = bytes(self._received[LENGTH_BYTES:end])
-                del self._received[:end]
-                self._start(decode(frame))
+            for message in self._frames.feed(data):
+                self._start(message)
         except MalformedMessage as error:
             self._break_off(error)
 

@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 from ottla.coordination.local.messages import (
-    LENGTH_BYTES,
     RESPONSE_FRAME_BYTES_MAX,
     VERSION,
+    FrameReader,
     MalformedMessage,
     Message,
-    decode,
     error_of,
-    frame_bytes,
     nodes_of,
     operations_message,
     stats_of,
@@ -83,7 +81,7 @@ class LocalSession(SingleWrites, asyncio.Protocol):
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._received = bytearray()
+        self._frames = FrameReader(RESPONSE_FRAME_BYTES_MAX)
         self._calls: dict[int, _Call] = {}
         self._calls_count = 0
         self._watches = WatchTable()
@@ -239,15 +237,9 @@ class LocalSession(SingleWrites, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_ms = self._clock.boottime_ms()
-        self._received += data
         try:
-            while len(self._received) >= LENGTH_BYTES:
-                end = LENGTH_BYTES + frame_bytes(bytes(self._received[:LENGTH_BYTES]), RESPONSE_FRAME_BYTES_MAX)
-                if len(self._received) < end:
-                    return
-                frame = bytes(self._received[LENGTH_BYTES:end])
-                del self._received[:end]
-                self._on_message(decode(frame))
+            for message in self._frames.feed(data):
+                self._on_message(message)
         except BaseException:
             # The loop closes the connection after an error, and the holder ends the session: the lease ends first.
             self._end()
