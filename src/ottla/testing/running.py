@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 LOG_BYTES_MAX: Final = 16 << 20
+STOPPED_WITHIN_S: Final = 30.0
 
 
 class Running(ABC):
@@ -78,6 +79,56 @@ def pause_process(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> N
         with suppress(ChildProcessError):  # another thread has reaped it
             # WNOWAIT: an end that is seen here is still there for `process` to reap.
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+
+class RunningProcess(Running):
+    """A process that writes its own log: its `start` sets `_process`."""
+
+    def __init__(self, data_dir: str | Path | None, temporary_prefix: str) -> None:
+        super().__init__(data_dir, temporary_prefix)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.data_dir} has no running process"
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """Stop it as an operator would (SIGTERM)."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(STOPPED_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        """End it without warning (SIGKILL), as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): connections stay open and nothing is answered."""
+        assert self._process is not None, f"{self.data_dir} has no running process"
+        pause_process(self._process)
+
+    def resume(self) -> None:
+        assert self._process is not None, f"{self.data_dir} has no running process"
+        self._process.send_signal(signal.SIGCONT)
+
+    def _end(self) -> None:
+        self.stop()
 
 
 def former_log(path: Path) -> Path:

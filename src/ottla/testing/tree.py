@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
@@ -12,11 +11,10 @@ from typing import Final, Self
 
 from ottla.broker.tree.holder import READY_EVENT, SOCKET_FILE
 from ottla.model.errors import OttlaError
-from ottla.testing.running import Running, pause_process, retire_large_log
+from ottla.testing.running import RunningProcess, retire_large_log
 
 # A former one that was killed gave leases; their end is awaited.
 READY_WITHIN_S: Final = 60.0
-STOPPED_WITHIN_S: Final = 30.0
 POLL_INTERVAL_S: Final = 0.01
 LOG_LINES_SHOWN: Final = 15
 
@@ -25,27 +23,17 @@ class TreeDidNotStart(OttlaError):
     """The process ended, or was silent for too long; the message has its last log lines."""
 
 
-class RunningTree(Running):
+class RunningTree(RunningProcess):
     """A process that holds a tree.  With `own_group` a terminal's Ctrl-C does not reach it."""
 
     def __init__(self, data_dir: str | Path | None = None, *, own_group: bool = False) -> None:
         super().__init__(data_dir, "ottla-tree-")
         self._process_group = 0 if own_group else None
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def socket(self) -> Path:
         """For `tree.socket` of the brokers."""
         return self.data_dir.absolute() / SOCKET_FILE
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "the tree is not running"
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
 
     @property
     def log_path(self) -> Path:
@@ -78,36 +66,3 @@ class RunningTree(Running):
                 raise TreeDidNotStart("the process of the tree did not start:\n" + "\n".join(lines))
             time.sleep(POLL_INTERVAL_S)
         return self
-
-    def stop(self) -> None:
-        """Stop it as an operator would (SIGTERM)."""
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGCONT)
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(STOPPED_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-        self._process.wait()
-        self._process = None
-
-    def kill(self) -> None:
-        """End it without warning (SIGKILL), as a crash does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def pause(self) -> None:
-        """Freeze it (SIGSTOP): connections stay open and nothing is answered."""
-        assert self._process is not None, "the tree is not running"
-        pause_process(self._process)
-
-    def resume(self) -> None:
-        assert self._process is not None, "the tree is not running"
-        self._process.send_signal(signal.SIGCONT)
-
-    def _end(self) -> None:
-        self.stop()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import socket
 import ssl
 import subprocess
@@ -24,7 +23,7 @@ from typing import Final, NamedTuple, Self
 from ottla.coordination.zookeeper.access import ANSWER_WITHIN_S, ask_zookeeper
 from ottla.model.errors import OttlaError
 from ottla.runtime.java import JAVA_VERSION_MIN, find_java, packaged_java
-from ottla.testing.running import LOOPBACK, Place, Running, pause_process, retire_large_log
+from ottla.testing.running import LOOPBACK, Place, Running, RunningProcess, retire_large_log
 
 # File names without versions.  The first two are the server; without one of the others it starts where it can.
 _SERVER_JARS: Final = ("zookeeper-[0-9]*.jar", "zookeeper-jute-[0-9]*.jar")
@@ -102,7 +101,6 @@ __all__ = ["RunningEnsemble", "RunningZooKeeper", "ServerTls", "ZooKeeperDidNotS
 
 HOST: Final = "127.0.0.1"
 READY_WITHIN_S: Final = 60.0
-STOPPED_WITHIN_S: Final = 30.0
 POLL_INTERVAL_S: Final = 0.02
 LOG_LINES_SHOWN: Final = 20
 # Another process may take a port between its choice and the server's start.
@@ -169,7 +167,7 @@ class ServerTls(NamedTuple):
         return context
 
 
-class RunningZooKeeper(Running):
+class RunningZooKeeper(RunningProcess):
     """A ZooKeeper server.  Without `data_dir` it gets a temporary directory, which is removed with it.
 
     With `own_group` a terminal's Ctrl-C does not reach it; at another `place` it needs a fixed port.  `server_id`,
@@ -204,22 +202,12 @@ class RunningZooKeeper(Running):
         self._peers = tuple(peers)
         self._tls = tls
         self._plain_port = plain_port
-        self._process: subprocess.Popen[bytes] | None = None
         self.port = port
 
     @property
     def connect(self) -> str:
         """`host:port`, for `zookeeper.connect`."""
         return f"{self._place.host}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "ZooKeeper is not running"
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
 
     @property
     def log_path(self) -> Path:
@@ -294,39 +282,6 @@ class RunningZooKeeper(Running):
         """The answer to a four-letter word (`conf`, `cons`, `mntr`, `ruok`, `srvr`), empty when there is none."""
         context = None if self._tls is None else self._tls.client_context()
         return ask_zookeeper(self._place.host, self.port, word, timeout_s=timeout_s, tls=context)
-
-    def stop(self) -> None:
-        """Stop it as an operator would (SIGTERM)."""
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGCONT)
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(STOPPED_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-        self._process.wait()
-        self._process = None
-
-    def kill(self) -> None:
-        """End it without warning (SIGKILL), as a crash does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def pause(self) -> None:
-        """Freeze it (SIGSTOP): connections stay open and nothing is answered."""
-        assert self._process is not None, "ZooKeeper is not running"
-        pause_process(self._process)
-
-    def resume(self) -> None:
-        assert self._process is not None, "ZooKeeper is not running"
-        self._process.send_signal(signal.SIGCONT)
-
-    def _end(self) -> None:
-        self.stop()
 
     def _is_serving(self) -> bool:
         """Another server may have the port: only one with our directory counts."""
