@@ -28,6 +28,8 @@ ZOOKEEPER: Final = "localhost:2181/ottla"
 # Two clusters: what is copied, and where to.
 LIVE: Final = "live:9092"
 OFFLINE: Final = "offline:9092"
+# Where no broker is, for a page with one cluster.
+NO_LIVE: Final = "127.0.0.1:1"
 REGISTRY: Final = "http://localhost:8081"
 PYTHON: Final = "python"
 SHELL: Final = "sh"
@@ -59,7 +61,7 @@ class Site(NamedTuple):
 
     bootstrap: str
     zookeeper: str = "127.0.0.1:1/none"
-    live: str = "127.0.0.1:1"
+    live: str = NO_LIVE
     registry: str = "http://127.0.0.1:1"
 
 

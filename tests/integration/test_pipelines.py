@@ -73,14 +73,14 @@ def test_pipeline_of_the_guide_reads_each_record_once_over_two_runs(tmp_path: Pa
     pytest.importorskip("grpc_status", reason="pipelines need pyspark[pipelines]")
     with RunningBroker() as broker:
         with Cluster(broker.bootstrap) as cluster:
-            Admin(cluster).create_topic("page-views", 2)
-            Admin(cluster).create_topic("visited", 1)
-        produce("page-views", ["/jobs", "/home", "/jobs", "/jobs"], bootstrap=broker.bootstrap)
+            Admin(cluster).create_topic("pipeline-views", 2)
+            Admin(cluster).create_topic("visited-pages", 1)
+        produce("pipeline-views", ["/jobs", "/home", "/jobs", "/jobs"], bootstrap=broker.bootstrap)
         pipeline = Pipeline(tmp_path, broker.bootstrap)
         pipeline.run()
         assert {row["page"]: row["count"] for row in pipeline.rows("pages")} == {"/jobs": 3, "/home": 1}
-        produce("page-views", ["/home"], bootstrap=broker.bootstrap)
+        produce("pipeline-views", ["/home"], bootstrap=broker.bootstrap)
         pipeline.run()
-        copied = consume_all("visited", bootstrap=broker.bootstrap)
+        copied = consume_all("visited-pages", bootstrap=broker.bootstrap)
         assert Counter(row["page"] for row in pipeline.rows("views")) == {"/jobs": 3, "/home": 2}
         assert Counter(message.value for message in copied) == {b"/jobs": 3, b"/home": 2}
