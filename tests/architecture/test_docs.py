@@ -15,6 +15,7 @@ from ottla.cli.verbs import VERBS
 from ottla.model.configuration_page import page
 from ottla.protocol.api import ADVERTISED_VERSIONS, API_VERSIONS
 from tests.architecture.source_tree import files_below
+from website import metrics_page
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
@@ -33,6 +34,10 @@ def test_configuration_page_is_made_from_the_tables_of_settings() -> None:
     assert _read(DOCS / "configuration.md") == page(), (
         "stale: python -m ottla.model.configuration_page > docs/configuration.md"
     )
+
+
+def test_page_of_metrics_is_made_from_the_calls_that_make_them() -> None:
+    assert _read(DOCS / "metrics.md") == metrics_page.page(), "stale: python -m website.metrics_page > docs/metrics.md"
 
 
 def test_compatibility_table_holds_what_is_advertised_and_nothing_else() -> None:

@@ -53,7 +53,7 @@ def process_families(started_ms: int, node_id: int, cluster_id: str) -> Iterator
 def certificate_metrics(days_left: Mapping[str, float]) -> Iterator[Family]:
     yield gauge(
         "ottla_tls_certificate_days_left",
-        "Until the certificate of a TLS listener expires.",
+        "Days until the certificate of a TLS listener expires.",
         {(listener,): days for listener, days in days_left.items()},
         ("listener",),
     )
@@ -66,7 +66,7 @@ _QUOTA_RATES_MAX = 100
 def quota_metrics(quotas: Quotas) -> Iterator[Family]:
     yield counter(
         "ottla_quota_throttled_requests_total",
-        "Requests, and connections, that were throttled.",
+        "Requests, and connections, that were throttled for a quota.",
         {(kind.value,): count for kind, count in quotas.throttled_count.items()},
         ("quota",),
     )
@@ -105,7 +105,8 @@ def request_metrics(
     )
     yield histogram(
         "kafka_network_requestmetrics_totaltimems",
-        "Time from a request's start until its answer is complete; of Produce and Fetch one in 32 is timed.",
+        "Milliseconds from a request's start until its answer is complete, a fetch's wait for records included; one "
+        "Produce and one Fetch in 32 is timed, and counts for 32.",
         {(_shown(api),): times for api, times in meter.latencies.items()},
         ("request",),
     )
@@ -127,10 +128,14 @@ def request_metrics(
         },
         ("delayedoperation",),
     )
-    yield histogram("kafka_log_logflushstats_logflushrateandtimems", "Time that the disk took to sync.", flusher.times)
+    yield histogram(
+        "kafka_log_logflushstats_logflushrateandtimems",
+        "Milliseconds that the disk took for each flush.",
+        flusher.times,
+    )
     yield gauge(
         "ottla_flush_stuck",
-        "1 while a flush is stuck, and until a sync of the disk is fast again.",
+        "1 from the event `flush.stuck` to `flush.recovered`.",
         int(flusher.is_stuck),
     )
 
@@ -142,6 +147,7 @@ def _shown(api: ApiKey) -> str:
 
 _TOPIC = ("topic",)
 _PLACE = ("topic", "partition")
+_FOLLOWED = ("topic", "partition", "follower")
 _PAUSE_AFTER = 200
 
 
@@ -157,10 +163,16 @@ def partition_metrics(partitions: PartitionTable, directory: LogDirectory, now_m
         records[topic,] += produced.records_count
         sizes[topic,] += produced.size_bytes
         replicated_bytes += each.metrics.replicated_bytes
-    yield counter("kafka_server_brokertopicmetrics_messagesin_total", "Records taken as leader.", records, _TOPIC)
-    yield counter("kafka_server_brokertopicmetrics_bytesin_total", "Bytes of batches taken as leader.", sizes, _TOPIC)
     yield counter(
-        "kafka_server_brokertopicmetrics_replicationbytesin_total", "Bytes taken from leaders.", replicated_bytes
+        "kafka_server_brokertopicmetrics_messagesin_total", "Records that this broker took as leader.", records, _TOPIC
+    )
+    yield counter(
+        "kafka_server_brokertopicmetrics_bytesin_total", "Bytes of batches that it took as leader.", sizes, _TOPIC
+    )
+    yield counter(
+        "kafka_server_brokertopicmetrics_replicationbytesin_total",
+        "Bytes that it took from leaders, as their follower.",
+        replicated_bytes,
     )
     led = [each for each in served.values() if each.role is Role.LEADER]
     yield gauge("kafka_server_replicamanager_partitioncount", "Partitions on this broker.", len(served) + refused_count)
@@ -239,24 +251,23 @@ def _replication_metrics(led: Sequence[Partition], now_ms: int) -> Iterator[Fami
         if number % _PAUSE_AFTER == 0:
             # The bytes of one that lags are looked up in an index, which may have to be read from the disk.
             yield PAUSE
-    labels = (*_PLACE, "follower")
     yield gauge(
         "ottla_follower_lag_records",
         "Records that a follower lacks, of the partitions led here.",
         {place: lag.lag_records for place, (lag, _) in lags.items()},
-        labels,
+        _FOLLOWED,
     )
     yield gauge(
         "ottla_follower_lag_bytes",
         "The size of the batches that a follower lacks, of the partitions led here.",
         {place: lag_bytes for place, (_, lag_bytes) in lags.items()},
-        labels,
+        _FOLLOWED,
     )
     yield gauge(
         "ottla_follower_lag_seconds",
         "How long ago a follower was caught up, of the partitions led here.",
         {place: lag.lag_ms / 1_000 for place, (lag, _) in lags.items()},
-        labels,
+        _FOLLOWED,
     )
 
 
@@ -317,7 +328,10 @@ def transaction_metrics(transactions: TransactionCoordinator) -> Iterator[Family
     found = transactions.metrics()
     states = {(state,): count for state, count in found.by_state.items()}
     yield gauge("ottla_transactional_ids", "Transactional ids of this coordinator, by state.", states, ("state",))
-    about = "Markers of decided transactions that their partitions do not have yet."
+    about = (
+        "Markers of decided transactions that their partitions do not have yet; more than some for long means that a "
+        "partition has no leader."
+    )
     yield gauge("ottla_transaction_markers_unwritten", about, found.unwritten_markers_count)
 
 
@@ -333,7 +347,9 @@ def late_transaction_metrics(partitions: PartitionTable, open_since_ms: int) -> 
             yield PAUSE
     yield gauge(
         "kafka_server_replicamanager_partitionswithlatetransactionscount",
-        "Partitions led here in which a transaction is open for longer than its coordinator allows.",
+        "Partitions led here with a transaction in which no batch has come for transaction.max.timeout.ms and five "
+        "minutes: read_committed consumers wait, and no coordinator ends it. `ottla transaction find-hanging` shows "
+        "which, and `abort` ends it.",
         late_count,
     )
 
