@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import venv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +29,9 @@ VENV: Final = ROOT / ".venv"
 PYTHON: Final = VENV / "bin" / "python"
 # There from before .venv has a Python until something is installed: a .venv with it was interrupted, and is made anew.
 BEGUN: Final = VENV / ".dev-begun"
+
+# What builds the site has an environment apart from that of the tests, which do not need it.
+DOCS_VENV: Final = ROOT / ".venv-docs"
 
 # Extras of pyproject.toml that a verb needs.
 EXTRAS: Final[dict[str, str]] = {
@@ -63,6 +67,7 @@ usage: ./dev VERB [arguments]
   check    format, lint, types and unit tests (seconds; run it before each commit)
   format   rewrite the code in the project's format
   serve    run a broker from this tree (arguments go to `ottla serve`)
+  docs     the site of docs/, into site/ (open site/index.html); docs --serve shows it while pages are written
   bench    the benchmark beside Apache Kafka (needs Java, Maven and a C compiler), and
            studies: bench paper|rebalance|growth|groups-load|cluster|client|spark|tls|transactions|upserts
   chaos    producers and groups through many kills, their histories checked (minutes to hours);
@@ -110,11 +115,7 @@ def make_venv() -> None:
             return
         if run_silently(PYTHON, "-m", "ensurepip") == 0:
             return
-    if importlib.util.find_spec("ensurepip") is None:
-        sys.exit(
-            f"dev: {sys.executable} cannot make .venv: it has no ensurepip\n"
-            "hint: on Debian and Ubuntu: apt install python3-venv"
-        )
+    require_ensurepip(".venv")
     say("recreating .venv: it is incomplete" if PYTHON.exists() else "making .venv")
     try:
         # First: without it an interrupted clear is started again, too.
@@ -122,6 +123,14 @@ def make_venv() -> None:
         _Venv(clear=True, with_pip=True).create(VENV)
     except (subprocess.CalledProcessError, OSError) as error:
         sys.exit(f"dev: .venv cannot be made: {error}")
+
+
+def require_ensurepip(folder: str) -> None:
+    if importlib.util.find_spec("ensurepip") is None:
+        sys.exit(
+            f"dev: {sys.executable} cannot make {folder}: it has no ensurepip\n"
+            "hint: on Debian and Ubuntu: apt install python3-venv"
+        )
 
 
 def prepare(extras: str) -> None:
@@ -362,12 +371,50 @@ def run_while_types_are_right(types: subprocess.Popen[bytes], report: Path, mark
     return max(abs(status), types_status)
 
 
+def docs(arguments: Sequence[str]) -> int:
+    """The site; a link to nothing and a page without a place in its navigation fail.  Arguments go to mkdocs."""
+    python = prepare_docs()
+    serves = list(arguments[:1]) == ["--serve"]
+    # Where mkdocs finds the hooks of website/.
+    os.environ |= {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
+    verb = ("serve", *arguments[1:]) if serves else ("build", "--strict", "--quiet", *arguments)
+    status = run(python, "-m", "mkdocs", *verb, "--config-file", ROOT / "website" / "mkdocs.yml")
+    if status == 0 and not arguments:
+        say(f"open {ROOT / 'site' / 'index.html'}")
+    return status
+
+
+def prepare_docs() -> Path:
+    """The Python of .venv-docs, in which the dependency group `docs` is installed."""
+    python = DOCS_VENV / "bin" / "python"
+    stamp = DOCS_VENV / ".installed"
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        packages = tomllib.load(file)["dependency-groups"]["docs"]
+    wanted = "\n".join([sys.version, *packages])
+    with alone():
+        if python.exists() and stamp.exists() and stamp.read_text() == wanted:
+            return python
+        require_ensurepip(DOCS_VENV.name)
+        say("making .venv-docs and installing what builds the site (once)")
+        try:
+            venv.EnvBuilder(clear=True, with_pip=True).create(DOCS_VENV)
+        except (subprocess.CalledProcessError, OSError) as error:
+            sys.exit(f"dev: .venv-docs cannot be made: {error}")
+        if run(python, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", *packages) != 0:
+            sys.exit("dev: pip could not install what builds the site; its message is above")
+        # Last: an interrupted installation is started again.
+        stamp.write_text(wanted)
+    return python
+
+
 def become_ottla(*arguments: str) -> NoReturn:
     """The verb takes over this process, so that Ctrl-C and signals reach it alone."""
     os.execv(PYTHON, [str(PYTHON), "-m", "ottla", *arguments])
 
 
 def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["docs"]:
+        return docs(arguments[1:])
     if not arguments or arguments[0] not in EXTRAS:
         sys.stderr.write(USAGE)
         return 0 if arguments and arguments[0] in {"-h", "--help", "help"} else 2

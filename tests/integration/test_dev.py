@@ -245,3 +245,31 @@ def test_suites_are_what_test_leaves_out(tree: Path, monkeypatch: pytest.MonkeyP
     commands = written.read_text().splitlines()
     assert "-m not suite" in commands[0]
     assert commands[1].endswith("-m suite or hypothesis --durations=30 -k librdkafka")
+
+
+def test_site_is_built_in_an_environment_apart_that_is_made_once(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def create(self: venv.EnvBuilder, folder: Path) -> None:
+        python = folder / "bin" / "python"
+        python.parent.mkdir(parents=True, exist_ok=True)
+        python.write_text('#!/bin/sh\necho "$@"\n')
+        python.chmod(0o755)
+
+    monkeypatch.setattr(dev_verbs, "DOCS_VENV", tree / ".venv-docs")
+    monkeypatch.setattr(venv.EnvBuilder, "create", create)
+    for variable in ("PYTHONPATH", "NO_MKDOCS_2_WARNING"):
+        monkeypatch.setenv(variable, "")
+    (tree / "pyproject.toml").write_text('[dependency-groups]\ndocs = [\n    "mkdocs>=1",\n    "a-theme",\n]\n')
+    configuration = tree / "website" / "mkdocs.yml"
+    assert dev_verbs.main(["docs", "--site-dir", "/elsewhere"]) == 0
+    assert dev_verbs.main(["docs", "--serve"]) == 0
+    assert capfd.readouterr().out.splitlines() == [
+        "-m pip install --disable-pip-version-check --quiet mkdocs>=1 a-theme",
+        f"-m mkdocs build --strict --quiet --site-dir /elsewhere --config-file {configuration}",
+        f"-m mkdocs serve --config-file {configuration}",
+    ]
+    assert not dev_verbs.VENV.exists(), "the tests' environment is not needed"
+    (tree / ".venv-docs" / ".installed").unlink()
+    assert dev_verbs.main(["docs"]) == 0
+    assert "pip install" in capfd.readouterr().out, "an interrupted installation is started again"
