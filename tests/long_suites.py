@@ -744,6 +744,16 @@ LONG_SUITES: Final = (
         ),
         "the same clusters of `cluster up` with a ZooKeeper, which a secure one has, too",
     ),
+    LongSuite(
+        ("tests/website/test_site.py",),
+        (
+            "tests/architecture/test_site.py",
+            "tests/unit/website/test_docstrings.py",
+            "tests/unit/website/test_repository_links.py",
+        ),
+        "the site of docs/, whose packages are installed and which Chromium reads: pages, links, public names and "
+        "generated tables are compared without it",
+    ),
 )
 
 

@@ -1,0 +1,1 @@
+"""The site of docs/ as `./dev docs` builds it, in a real browser."""
