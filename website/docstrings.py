@@ -17,6 +17,11 @@ def as_markdown(docstring: str) -> str:
     return "\n\n".join(map(_block, _BLANK_LINES.split(docstring)))
 
 
+def with_members(markdown: str, kind: str, names: list[str]) -> str:
+    """The text of a class, and a line with its members, which have no text."""
+    return f"{markdown.rstrip()}\n\n{kind}: {', '.join(f'`{name}`' for name in names)}." if names else markdown
+
+
 def _block(text: str) -> str:
     lines = text.strip("\n").splitlines()
     if is_code(text):

@@ -26,11 +26,12 @@ SILENCE_MS: Final = 5 * MINUTE_MS
 class CompletenessRules:
     """When a window counts as complete at `tier`.
 
-    threshold    at least this part of what the tiers before it have counted is there
-    delay_ms     each of their counters has reported a time so long after the window's end
-    silence_ms   a producer that was silent for so long is not waited for while others report
+    threshold       at least this part of what the tiers before it have counted is there
+    delay_ms        each of their counters has reported a time so long after the window's end
+    silence_ms      a producer that was silent for so long is not waited for while others report
     trusts_silence  no counter that was silent for so long is waited for, brokers and the only producer included;
                     then the clock alone may decide that a window is over
+
     Raises ConfigError for values that cannot be.
     """
 

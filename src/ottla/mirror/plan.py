@@ -77,7 +77,7 @@ class ClusterTopics:
 class TopicPlan:
     """Counts of partitions: those of the source, and those that the target has (0: no topic).
 
-    is_reclaimed   there is no claim on the target, or the source has its records from elsewhere now
+    is_reclaimed      there is no claim on the target, or the source has its records from elsewhere now
     gives_way         the claim on the target closes a circle, and is withdrawn
     """
 

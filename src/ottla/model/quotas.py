@@ -47,6 +47,8 @@ _WHOLE_MAX: Final = {
 
 
 class EntityType(StrEnum):
+    """What a quota can be for."""
+
     USER = "user"
     CLIENT_ID = "client-id"
     IP = "ip"

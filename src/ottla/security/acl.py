@@ -34,6 +34,8 @@ class _Named(IntEnum):
 
 
 class ResourceType(_Named):
+    """What a rule protects; `ANY` is for filters."""
+
     ANY = 1
     TOPIC = 2
     GROUP = 3
@@ -53,6 +55,8 @@ class PatternType(_Named):
 
 
 class Operation(_Named):
+    """What a rule allows or denies; `ANY` is for filters, `ALL` includes every other."""
+
     ANY = 1
     ALL = 2
     READ = 3
@@ -71,6 +75,8 @@ class Operation(_Named):
 
 
 class Permission(_Named):
+    """`DENY` wins over `ALLOW`; `ANY` is for filters."""
+
     ANY = 1
     DENY = 2
     ALLOW = 3

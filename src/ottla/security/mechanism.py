@@ -8,6 +8,8 @@ from ottla.model.errors import ConfigError
 
 
 class SaslMechanism(StrEnum):
+    """How clients log in."""
+
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"

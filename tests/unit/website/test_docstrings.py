@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from website.docstrings import as_markdown
+from website.docstrings import as_markdown, with_members
 
 SETTINGS = """\
 Sends messages.  Any number of threads may use it.
@@ -55,3 +55,10 @@ def test_code_becomes_a_block(code: str) -> None:
 @pytest.mark.parametrize("text", ["Nothing", "`a` and `b`.", "a, b", "Raises ValueError"])
 def test_words_are_no_code(text: str) -> None:
     assert as_markdown(text) == text
+
+
+def test_members_without_a_text_are_named_at_the_end() -> None:
+    assert with_members("What a quota can be for.\n", "Values", ["USER", "IP"]) == (
+        "What a quota can be for.\n\nValues: `USER`, `IP`."
+    )
+    assert with_members("Nothing.", "Values", []) == "Nothing."

@@ -45,6 +45,8 @@ _MECHANISMS: Final = {number: mechanism for mechanism, number in _NUMBERS.items(
 
 
 class UserCredential(NamedTuple):
+    """How a user may log in by SCRAM; the password itself is not kept."""
+
     mechanism: SaslMechanism
     iterations: int
 

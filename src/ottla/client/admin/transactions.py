@@ -78,6 +78,8 @@ class OpenTransaction(NamedTuple):
 
 
 class UnknownTransactionalId(ClientError):
+    """Its coordinator knows no such id, or has forgotten it."""
+
     error_code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     hint = "`ottla transaction list` shows the transactional ids"
 

@@ -277,6 +277,8 @@ _ALL_TOPICS_FROM: Final = 2
 
 
 class UnknownGroup(ClientError):
+    """Its coordinator knows no such group."""
+
     error_code = ErrorCode.GROUP_ID_NOT_FOUND
     hint = "`ottla group list` shows the groups"
 

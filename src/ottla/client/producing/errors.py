@@ -32,11 +32,15 @@ _NAMED_MAX: Final = 3
 
 
 class BufferFull(ClientError):
+    """There was no room for a message within `max_block_ms`; nothing of the call was taken."""
+
     is_retriable = True
     hint = "the brokers take less than is sent: send slower, or raise buffer_bytes or max_block_ms"
 
 
 class MessageTooLarge(ClientError):
+    """A message is larger than one request may be, or than its topic accepts."""
+
     error_code = ErrorCode.MESSAGE_TOO_LARGE
     hint = "raise max_request_bytes, and the topic's max.message.bytes with it, or send less in one message"
 
@@ -46,6 +50,8 @@ class MessageRefused(ClientError):
 
 
 class ProducerClosed(ClientError):
+    """The producer is closed, or was opened by another process before a fork."""
+
     hint = "open a new producer"
 
 

@@ -40,6 +40,8 @@ class BadAddress(ClientError):
 
 
 class BrokerUnreachable(ClientError):
+    """No connection to a broker could be made, or it was lost."""
+
     is_retriable = True
     hint = (
         "is the broker running, and is the address right (--bootstrap-server, in Python bootstrap, "
@@ -53,6 +55,8 @@ class ConnectionLost(ClientError):
 
 
 class CallTimedOut(ClientError):
+    """A call was not done within its time; it may still take effect."""
+
     is_retriable = True
     hint = "the broker did not answer in time; its log may say why"
 
@@ -62,21 +66,25 @@ class UnsupportedByBroker(ClientError):
 
 
 class AuthenticationFailed(ClientError):
+    """The broker refuses the login."""
+
     error_code = ErrorCode.SASL_AUTHENTICATION_FAILED
     hint = "check sasl.username and sasl.password, and that the user has credentials for this mechanism"
 
 
 class TokenUnavailable(ClientError):
+    """There is no token for the login, as where its endpoint does not answer."""
+
     is_retriable = True
     hint = "is the identity provider running, and is the URL of its token endpoint right?"
 
 
 class TlsFailed(ClientError):
-    pass
+    """The handshake of TLS failed: a certificate that is not trusted, another name, or one that is missing."""
 
 
 class ListenerMismatch(ClientError):
-    pass
+    """The listener speaks another protocol than the client: one has TLS or a login, the other has none."""
 
 
 class UnknownBroker(ClientError):
@@ -85,6 +93,8 @@ class UnknownBroker(ClientError):
 
 
 class UnknownTopic(ClientError):
+    """The cluster does not have the topic, or the partition."""
+
     error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     hint = "`ottla topic list` shows the topics, `ottla topic create` creates one"
 

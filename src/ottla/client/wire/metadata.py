@@ -40,6 +40,8 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
+    """A broker of the cluster, at the address of the listener that the client uses."""
+
     node_id: int
     address: Address
     rack: str | None
@@ -47,6 +49,8 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
+    """The live brokers by their ids; `controller_id` is -1 where none is named."""
+
     cluster_id: str | None = None
     controller_id: int = -1
     brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
