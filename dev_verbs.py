@@ -46,8 +46,9 @@ EXTRAS: Final[dict[str, str]] = {
     "sim": "dev,demo",
 }
 
-# As many of pip's last lines are shown when it fails.
-PIP_LINES_SHOWN: Final = 30
+UV: Final = "uv>=0.8,<1"
+# As many of an installer's last lines are shown when it fails.
+INSTALLER_LINES_SHOWN: Final = 30
 
 # Most tests wait: for sessions to expire, JVMs to start, killed brokers to come back.
 WORKERS_PER_PROCESSOR: Final = 2
@@ -153,7 +154,7 @@ def prepare(extras: str) -> None:
         say(f"installing {target} (once)")
         status = install(target)
         if status != 0:
-            sys.exit(f"dev: pip could not install {target}; its message is above")
+            sys.exit(f"dev: {target} could not be installed; the message of pip is above")
         stamp.write_text(wanted.hexdigest())
         BEGUN.unlink(missing_ok=True)
 
@@ -171,19 +172,33 @@ def alone() -> Iterator[None]:
 
 
 def install(target: str) -> int:
-    """By pip.  At a terminal one line shows the progress; elsewhere only failures are shown.
+    """By uv, which downloads and unpacks packages beside each other, and by pip where uv cannot.
 
-    Python compiles a module when it is imported first; pip would compile all of them, 40 s for `dev`."""
+    Python compiles a module when it is imported first, which is no work of either: pip would compile all of them, 40 s
+    for `dev`."""
+    pip = (PYTHON, "-m", "pip")
     options = ("--disable-pip-version-check", "--no-compile")
-    command = [str(PYTHON), "-m", "pip", "install", *options, "--editable", target]
+    if not has_own_index() and run_silently(*pip, "install", *options, UV) == 0:
+        if install_by(PYTHON, "-m", "uv", "pip", "install", f"--python={PYTHON}", "--editable", target) == 0:
+            return 0
+        say("uv could not install it; pip tries")
+    return install_by(*pip, "install", "--progress-bar=off", *options, "--editable", target)
+
+
+def has_own_index() -> bool:
+    """Whether pip's settings name where packages come from, or that none may be downloaded: uv does not read them."""
+    settings = subprocess.run([PYTHON, "-m", "pip", "config", "list"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return "index" in settings.stdout
+
+
+def install_by(*command: str | Path) -> int:
+    """At a terminal one line shows the progress; elsewhere only failures are shown."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         return run(*command, "--quiet")
     printed: list[str] = []
     with (
         Progress() as progress,
-        subprocess.Popen(
-            [*command, "--progress-bar=off"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        ) as process,
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process,
     ):
         assert process.stdout is not None
         for line in lines_or_seconds(process.stdout):
@@ -192,7 +207,7 @@ def install(target: str) -> int:
                 progress.take(line.split())
             progress.draw()
     if process.returncode != 0:
-        sys.stderr.write("".join(f"{line}\n" for line in printed[-PIP_LINES_SHOWN:]))
+        sys.stderr.write("".join(f"{line}\n" for line in printed[-INSTALLER_LINES_SHOWN:]))
     return process.returncode
 
 
@@ -215,24 +230,28 @@ def lines_or_seconds(output: IO[bytes]) -> Iterator[str | None]:
 
 
 class Progress:
-    """What pip is at, as one line of the terminal that is drawn again and again."""
+    """What pip or uv is at, as one line of the terminal that is drawn again and again."""
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
         self._found: set[str] = set()
-        self._what = "pip begins"
+        self._what = "looking for packages"
 
     def take(self, words: Sequence[str]) -> None:
         match words:
             case ["Collecting", name, *_]:
                 self._found.add(name)
-                self._what = f"package {len(self._found)}: {name}"
+                self._what = f"{self._package()}{name}"
             case ["Downloading", file, *rest]:
-                self._what = f"package {len(self._found)}: downloading {' '.join([file.rsplit('/', 1)[-1], *rest])}"
-            case ["Building", "wheel" | "wheels" | "editable", *_]:
+                self._what = f"{self._package()}downloading {' '.join([file.rsplit('/', 1)[-1], *rest])}"
+            case ["Building", *_]:
                 self._what = "building"
             case ["Installing", "collected", *_]:
                 self._what = f"installing what was collected ({len(self._found)})"
+
+    def _package(self) -> str:
+        """uv finds all packages before it downloads the first."""
+        return f"package {len(self._found)}: " if self._found else ""
 
     def draw(self) -> None:
         line = f"dev: {time.monotonic() - self._began_s:3.0f} s, {self._what}"

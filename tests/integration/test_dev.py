@@ -174,6 +174,39 @@ def _pip(tree: Path, *lines: str, status: int = 0) -> None:
     dev_verbs.PYTHON.chmod(0o755)
 
 
+@pytest.mark.parametrize(
+    ("answers", "runs"),
+    [
+        pytest.param("", ["pip: uv", "uv: all"], id="uv can be had"),
+        pytest.param('case "$*" in *" uv>="*) exit 1 ;; esac', ["pip: uv", "pip: all"], id="uv cannot be had"),
+        pytest.param('[ "$2" != uv ] || exit 1', ["pip: uv", "uv: all", "pip: all"], id="uv fails"),
+        pytest.param('[ "$3" != config ] || echo "global.index-url=x"', ["pip: all"], id="pip has another index"),
+    ],
+)
+def test_uv_installs_all_and_pip_does_where_uv_cannot(tree: Path, answers: str, runs: list[str]) -> None:
+    _pip(tree)
+    log = tree / "runs"
+    dev_verbs.PYTHON.write_text(f'#!/bin/sh\necho "$@" >> {log}\n{answers}\n')
+    assert dev_verbs.install(".[dev]") == 0
+    installs = [line.split() for line in log.read_text().splitlines() if " install " in line]
+    assert [f"{words[1]}: {'all' if '.[dev]' in words else 'uv'}" for words in installs] == runs
+
+
+def test_terminal_shows_the_progress_of_uv(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    _pip(tree, "Resolved 126 packages in 2s", "Downloading pyarrow (52.4MiB)", "   Building pyspark==4.3.0")
+    assert dev_verbs.install(".") == 0
+    drawn = terminal.getvalue().split("\r")
+    assert [line.split(", ", 1)[1] for line in drawn if ", " in line] == [
+        "looking for packages\x1b[K",
+        "downloading pyarrow (52.4MiB)\x1b[K",
+        "building\x1b[K",
+    ]
+
+
 def test_terminal_shows_the_progress_of_pip(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "60")
