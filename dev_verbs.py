@@ -345,7 +345,7 @@ def suites(arguments: Sequence[str]) -> int:
         for process in needed_first:
             process.wait()
         return pytest_in_workers(
-            workers_count(), "-m", "suite or hypothesis", f"--durations={SLOWEST_SHOWN}", *arguments
+            workers_count(), "-m", "suite or hypothesis or exhaustive", f"--durations={SLOWEST_SHOWN}", *arguments
         )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.consumers_simulation.plan import FAULT_KINDS, HERD_COUNT, Plan
 from tests.consumers_simulation.simulation import SIMULATOR, Simulation
+from tests.property.property_settings import SHARE, exhaustive, is_tried
 from tests.seeds.fresh_seeds import run_fresh_seeds
 
 # How long fresh seeds run in `./dev test`, and in `./dev suites`.
@@ -30,9 +31,10 @@ def test_guarantees_hold_in_fresh_seeds(seconds: int, record_property: Callable[
     assert found.counts["claims"] > 5 * found.seeds_count
 
 
+@exhaustive
 @pytest.mark.parametrize("kind", FAULT_KINDS)
 def test_each_kind_of_fault_alone_is_survived(kind: str) -> None:
-    for seed in range(3):
+    for seed in filter(is_tried, range(SHARE)):
         outcome = Simulation(seed, Plan.of_seed(seed).with_only(kind)).run()
         assert outcome.handed_out_count > 0
 

@@ -11,6 +11,7 @@ import pytest
 from tests.producer_simulation.mutants import moving_with_refusals
 from tests.producer_simulation.plan import FAULT_KINDS, Plan
 from tests.producer_simulation.simulation import SIMULATOR, Simulation
+from tests.property.property_settings import SHARE, exhaustive, is_tried
 from tests.seeds.fresh_seeds import run_fresh_seeds
 
 # How long fresh seeds run in `./dev test`, and in `./dev suites`.
@@ -30,16 +31,18 @@ def test_promises_hold_in_fresh_seeds(seconds: int, record_property: Callable[[s
     assert found.counts["acknowledged"] > 20 * found.seeds_count
 
 
+@exhaustive
 @pytest.mark.parametrize("halts_on_refusal", [False, True])
 def test_promises_hold_when_content_is_refused_after_leaders_moved(halts_on_refusal: bool) -> None:
-    for seed in range(3):
+    for seed in filter(is_tried, range(SHARE)):
         plan = replace(moving_with_refusals(Plan.of_seed(seed)), halts_on_refusal=halts_on_refusal)
         assert Simulation(seed, plan).run().refused_after_moves_count > 0
 
 
+@exhaustive
 @pytest.mark.parametrize("kind", FAULT_KINDS)
 def test_each_kind_of_fault_alone_is_survived(kind: str) -> None:
-    for seed in range(3):
+    for seed in filter(is_tried, range(SHARE)):
         outcome = Simulation(seed, Plan.of_seed(seed).with_only(kind)).run()
         assert outcome.acknowledged_count > 0
 

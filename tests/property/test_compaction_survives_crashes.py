@@ -25,7 +25,7 @@ from tests.cleaning import run_clean
 from .compaction_model import CompactedModel, KeyedBatch, check_compacted, log_files
 from .distinct_disks import DistinctDisks
 from .log_place import LogPlace, partition
-from .property_settings import examples, timeout_s
+from .property_settings import examples, exhaustive, is_tried, timeout_s
 from .test_log_compaction import COMPACTED, DELETE_RETENTION_MS
 
 if TYPE_CHECKING:
@@ -150,8 +150,10 @@ def check_survivor(disk: MemoryDisk, workload: CompactedWorkload, label: str) ->
     place.directory.abandon()
 
 
-def crash_everywhere(workload: CompactedWorkload, seeds_count: int) -> int:
-    """Returns the number of crashes."""
+def crash_everywhere(
+    workload: CompactedWorkload, seeds_count: int, is_checked: Callable[[int], bool] = lambda _: True
+) -> int:
+    """Returns the number of crashes, those included that are not checked."""
     distinct = DistinctDisks()
     crashes_count = 0
 
@@ -159,6 +161,8 @@ def crash_everywhere(workload: CompactedWorkload, seeds_count: int) -> int:
         nonlocal crashes_count
         for seed in range(seeds_count):
             crashes_count += 1
+            if not is_checked(crashes_count):
+                continue
             after = disk.crash(random.Random(f"{crashes_count} {seed}"))
             if not distinct.is_new(after, workload.label, workload.now_ms, workload.model.state):
                 continue
@@ -174,10 +178,11 @@ def _few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flush_module, "SYNCS_ONE_BY_ONE_MAX", 1_000)
 
 
+@exhaustive
 @pytest.mark.parametrize("seed", range(WORKLOADS_COUNT))
 def test_newest_values_survive_a_power_loss_at_every_operation(seed: int) -> None:
     workload = CompactedWorkload(seed)
-    assert crash_everywhere(workload, examples(SEEDS_COUNT)) > 200
+    assert crash_everywhere(workload, examples(SEEDS_COUNT), is_tried) > 200
     assert workload.cleans_count > 3
 
 
@@ -193,6 +198,7 @@ def test_newest_values_survive_a_kill_at_every_operation() -> None:
     workload.run(visit)
 
 
+@exhaustive
 def test_completed_swap_survives_a_power_loss_at_every_operation_of_recovery() -> None:
     workload = CompactedWorkload(1)
     rng = random.Random(5)
@@ -209,7 +215,9 @@ def test_completed_swap_survives_a_power_loss_at_every_operation_of_recovery() -
             nonlocal checked_count
             checked_count += 1
             survivor = after.crash(rng)
-            if distinct.is_new(survivor, workload.label, workload.now_ms, workload.model.state):
+            if is_tried(checked_count) and distinct.is_new(
+                survivor, workload.label, workload.now_ms, workload.model.state
+            ):
                 check_survivor(survivor, workload, f"{label}, then in recovery before {operation}")
 
         after.on_operation = before

@@ -20,7 +20,7 @@ from ottla.spark.arrow.compiled_fields import load_library
 from ottla.spark.arrow.record_fields import ByteSpans, ChainWalker, RecordArea, RecordFields, read_fields
 from ottla.spark.errors import UnreadableElement
 from tests.compiled_decoder import SOURCE, compile_library, compiled_reader
-from tests.property.property_settings import examples_max
+from tests.property.property_settings import examples_max, exhaustive
 
 contents = st.one_of(st.none(), st.binary(max_size=5), st.sampled_from([60, 64, 130, 9000]).map(bytes))
 headers = st.lists(st.tuples(st.text(max_size=3), contents), max_size=3).map(tuple)
@@ -65,7 +65,7 @@ assert libc.mprotect(ctypes.c_void_p(whole.ctypes.data + page), ctypes.c_size_t(
 source = random.Random(7)
 accepted = 0
 sound = (bytes((12, 0, 0, 0, 1, 1, 0)), bytes((18, 0, 2, 2, 1, 6, 97, 98, 99, 0)), bytes((16, 0, 0, 0, 1, 1, 2, 0, 1)))
-for _ in range(100_000):
+for _ in range(int(sys.argv[2])):
     count = source.randrange(1, 4)
     body = bytearray(b"".join(source.choice(sound) for _ in range(count)))
     for _ in range(source.randrange(3)):
@@ -137,9 +137,11 @@ def test_unsound_record_is_refused_by_both_forms(record: bytes) -> None:
     assert by_numpy(data, areas) is None
 
 
+@exhaustive
 def test_compiled_form_reads_no_byte_beyond_a_batch(tmp_path: Path) -> None:
     library = compile_library(SOURCE.read_text(), tmp_path)
-    ran = subprocess.run([sys.executable, "-c", GUARDED, library], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", GUARDED, str(library), str(examples_max(100_000))]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert int(ran.stdout.split()[-1]) > 100, "some of the records are sound"
 

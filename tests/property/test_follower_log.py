@@ -22,7 +22,7 @@ from tests.unit.storage.logs import reset_log, truncate_log
 from .distinct_disks import DistinctDisks
 from .log_model import START_MS, BatchShape, Stored, batch_of, epoch_starts_of, producers_of, split_log
 from .log_place import LogPlace, append, partition, producers_in
-from .property_settings import example_settings, examples, timeout_s
+from .property_settings import example_settings, examples, exhaustive, is_tried, timeout_s
 
 EXAMPLES_COUNT = 60
 SEEDS_COUNT = 4
@@ -257,6 +257,7 @@ def _few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flushed_ends, "SLOTS_COUNT_MIN", 16)
 
 
+@exhaustive
 @pytest.mark.parametrize("syncs_one_by_one_max", [0, 1_000])
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("seed", range(WORKLOADS_COUNT))
@@ -272,6 +273,8 @@ def test_flushed_batches_of_a_follower_survive_a_power_loss_at_every_operation(
         nonlocal crashes_count
         for number in range(examples(SEEDS_COUNT)):
             crashes_count += 1
+            if not is_tried(crashes_count):
+                continue
             after = life.disk.crash(random.Random(f"{crashes_count} {number}"))
             if distinct.is_new(after, life.state):
                 life.check(after, label)

@@ -8,6 +8,7 @@ epochs and indexes agree with the batches.  The controls omit a sync: then the s
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from collections.abc import Callable
 from typing import NamedTuple
@@ -31,7 +32,7 @@ from tests.unit.storage.logs import truncate_log
 from .distinct_disks import DistinctDisks
 from .log_model import START_MS, BatchShape, LogModel, Stored, epoch_starts_of, producers_of, transactions_of
 from .log_place import DATA, LogPlace, append, append_marker, partition, producers_in, read_log, transactions_in
-from .property_settings import examples, timeout_s
+from .property_settings import examples, exhaustive, is_tried, timeout_s
 
 # Crashes at each moment, and workloads: `OTTLA_PROPERTY_EXAMPLES` raises the first.
 SEEDS_COUNT = 4
@@ -201,8 +202,8 @@ def log_files(disk: MemoryDisk) -> dict[str, bytes]:
     return {path: content for path, content in disk.files().items() if path.endswith(".log")}
 
 
-def crash_everywhere(workload: Workload, seeds_count: int) -> int:
-    """Crash at every moment of a workload; returns the number of crashes."""
+def crash_everywhere(workload: Workload, seeds_count: int, is_checked: Callable[[int], bool] = lambda _: True) -> int:
+    """Crash at every moment of a workload; returns the number of crashes, those included that are not checked."""
     distinct = DistinctDisks()
     crashes_count = 0
 
@@ -210,6 +211,8 @@ def crash_everywhere(workload: Workload, seeds_count: int) -> int:
         nonlocal crashes_count
         for seed in range(seeds_count):
             crashes_count += 1
+            if not is_checked(crashes_count):
+                continue
             after = moment.disk.crash(random.Random(f"{crashes_count} {seed}"))
             if not distinct.is_new(after, moment.number, *(model.state for model in moment.models)):
                 continue
@@ -229,15 +232,21 @@ def _way_to_sync(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(flush_module, "SYNCS_ONE_BY_ONE_MAX", 1_000 if request.param == "one by one" else 0)
 
 
+@exhaustive
 @pytest.mark.usefixtures("_way_to_sync")
 @pytest.mark.parametrize("seed", range(WORKLOADS_COUNT))
 def test_flushed_records_survive_a_power_loss_at_every_operation(seed: int) -> None:
-    assert crash_everywhere(Workload(seed), examples(SEEDS_COUNT)) > 100
+    assert crash_everywhere(Workload(seed), examples(SEEDS_COUNT), is_tried) > 100
 
 
+@exhaustive
 @pytest.mark.parametrize("seed", range(WORKLOADS_COUNT))
 def test_all_records_survive_a_kill_at_every_operation(seed: int) -> None:
+    moments = itertools.count()
+
     def visit(moment: Moment) -> None:
+        if not is_tried(next(moments)):
+            return
         place = LogPlace(moment.disk.kill())
         assert not place.directory.failed
         for number, model in enumerate(moment.models):

@@ -31,7 +31,7 @@ from tests.cleaning import run_clean
 from .compaction_model import KeyedBatch, newest_values
 from .log_model import Stored, split_log, transactions_of
 from .log_place import LogPlace, partition
-from .property_settings import examples, timeout_s
+from .property_settings import examples, exhaustive, is_tried, timeout_s
 from .test_log_compaction import COMPACTED
 
 SEEDS_COUNT = 3
@@ -243,6 +243,7 @@ def test_compaction_changes_no_committed_read(seed: int, policy: FlushPolicy) ->
     assert workload.cleans_count > 1
 
 
+@exhaustive
 def test_committed_reads_survive_a_power_loss_at_every_operation_of_a_clean() -> None:
     workload = Workload(3)
     workload.run(crashes=False)
@@ -253,13 +254,15 @@ def test_committed_reads_survive_a_power_loss_at_every_operation_of_a_clean() ->
 
     def before(operation: Operation) -> None:
         nonlocal checked_count
+        checked_count += 1
+        if not is_tried(checked_count):
+            return
         after = Workload(checked_count)
         after.place.reopen_on(disk.crash(after.rng))
         after.batches, after.flushed_end = list(workload.batches), workload.flushed_end
         after._survived()
         after.check()
         after.place.directory.abandon()
-        checked_count += 1
 
     disk.on_operation = before
     workload._clean()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.property.property_settings import SHARE, exhaustive, is_tried
 from tests.seeds.fresh_seeds import run_fresh_seeds
 from tests.simulation.plan import FAULT_KINDS, Plan
 from tests.simulation.simulation import SIMULATOR, Simulation
@@ -31,9 +32,10 @@ def test_nothing_acknowledged_is_lost_in_fresh_seeds(
     assert found.counts["elections"] > 2 * found.seeds_count
 
 
+@exhaustive
 @pytest.mark.parametrize("kind", FAULT_KINDS)
 def test_each_kind_of_fault_alone_is_survived(kind: str) -> None:
-    for seed in range(3):
+    for seed in filter(is_tried, range(SHARE)):
         plan = Plan.of_seed(seed).with_only(kind)
         outcome = Simulation(seed, plan).run()
         assert outcome.acknowledged_count > 0

@@ -18,6 +18,7 @@ from ottla.dead_letters.claims import (
     from_json,
     to_json,
 )
+from tests.property.property_settings import examples_max, exhaustive
 
 
 def claim(name: str, *letters: int) -> ReplayClaim:
@@ -84,7 +85,8 @@ def test_claim_that_lost_does_not_count_when_the_winners_first_record_was_compac
     assert claims.taken == keys(1)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@exhaustive
+@pytest.mark.parametrize("seed", range(examples_max(40)))
 def test_no_letter_is_sent_by_two_claims_after_any_kill_and_compaction(seed: int) -> None:
     """Replays that act as `replay` does, one step at a time, each reading a log that may have been compacted."""
     chance = random.Random(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from ottla.storage.log_config import LogConfig
 from ottla.testing.disk_faults import Operation
 from ottla.testing.memory_disk import MemoryDisk, MemoryFile
 from tests.cleaning import run_clean
+from tests.property.property_settings import exhaustive, is_tried
 from tests.unit.storage.logs import (
     CLICKS,
     NOW_MS,
@@ -252,9 +254,10 @@ def test_backup_beside_a_broker_that_appends_rolls_deletes_and_compacts(
         assert list(found) == list(range(start, end))
 
 
+@exhaustive
 @pytest.mark.parametrize("links", [False, True], ids=["copies", "links"])
 def test_backup_is_of_one_state_wherever_a_compaction_comes_in_between(links: bool) -> None:
-    for moment in range(400):
+    for moment in filter(is_tried, range(400)):
         place = place_of(COMPACTED, batches=24)
         compaction = CompactionAtLook(place, moment)
         disk_of(place).on_look = compaction.look
@@ -339,7 +342,7 @@ def test_no_broker_takes_a_backup_for_its_data_directory() -> None:
 
 def crashes(begin: Callable[[], Place], run: Callable[[Place], object], check: Callable[[MemoryDisk], None]) -> int:
     """Run again, and lose the power at each operation in turn; returns how many there were."""
-    count = seen = 0
+    count = seen = 0  # of the operations before the loss, and of those that have begun
 
     def lose_power(operation: Operation) -> None:
         nonlocal seen
@@ -347,7 +350,7 @@ def crashes(begin: Callable[[], Place], run: Callable[[Place], object], check: C
         if seen > count:
             raise PowerLost
 
-    while True:
+    for count in filter(is_tried, itertools.count()):
         place = begin()
         disk, seen = disk_of(place), 0
         disk.on_operation = lose_power
@@ -357,11 +360,12 @@ def crashes(begin: Callable[[], Place], run: Callable[[Place], object], check: C
             disk.on_operation = None
             check(disk.crash(random.Random(count)))
             check(disk.kill())
-            count += 1
-            continue
-        return count
+        else:
+            break
+    return seen
 
 
+@exhaustive
 def test_backup_that_a_crash_cuts_short_is_never_taken_for_a_whole_one() -> None:
     def check(disk: MemoryDisk) -> None:
         if disk.exists("/backup"):
@@ -380,6 +384,7 @@ def test_backup_that_a_crash_cuts_short_is_never_taken_for_a_whole_one() -> None
     assert crashes(begin, back_up, check) > 40
 
 
+@exhaustive
 def test_restore_that_a_crash_cuts_short_is_refused_by_brokers_and_can_be_repeated() -> None:
     def check(disk: MemoryDisk) -> None:
         expected = list(range(12))

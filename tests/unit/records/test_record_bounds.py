@@ -25,6 +25,7 @@ from ottla.records.record import Headers, Record, decode_batch
 from ottla.records.record_bounds import IN_PYTHON, SOUND, FirstFault, RecordCheck
 from ottla.records.record_walk import CompiledWalk, Walked, WalkRules, walk_records_in_python
 from ottla.records.varint import append_varint
+from tests.property.property_settings import examples_max, exhaustive
 
 BASE_MS: Final = 1_767_225_600_000
 SOURCE: Final = Path(record_bounds.__file__).with_name("compiled_bounds.c")
@@ -248,12 +249,13 @@ def alike_batch(source: random.Random) -> bytearray:
     return bytearray(build_batch(made, Codec.NONE))
 
 
+@exhaustive
 @pytest.mark.parametrize("seed", range(5))
 def test_accepted_batches_are_those_that_a_client_can_read(seed: int) -> None:
     """Random damage: both forms of the check and our own decoder agree."""
     source = random.Random(seed)
     forms = [IN_PYTHON, compiled()]
-    for _ in range(300):
+    for _ in range(examples_max(300)):
         batch = some_batch(source)
         for _ in range(source.choice([0, 1, 1, 2])):
             at = source.randrange(BATCH_OVERHEAD_BYTES, len(batch))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from ottla.client.producing.settings import ProducerSettings
+from tests.property.property_settings import exhaustive, is_tried
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.producing.sending import Sending
 
@@ -71,13 +73,13 @@ def close_everything(it: Sending) -> None:
     it.accumulator.close_all()
 
 
+@exhaustive
 @pytest.mark.parametrize("count_max", [2, 12])
 @pytest.mark.parametrize("change", [send_messages, send_keyed, send_sets, close_everything])
 def test_interrupted_change_leaves_a_producer_that_works_and_ends(
     change: Callable[[Sending], None], count_max: int
 ) -> None:
-    line = 0
-    while True:
+    for line in filter(is_tried, itertools.count()):
         fake = FakeCluster()
         partitions = fake.add_topic("t", 1, 1)
         it = Sending(fake, ProducerSettings(batch_count_max=count_max, linger_ms=1, buffer_bytes=10_000))
@@ -99,6 +101,5 @@ def test_interrupted_change_leaves_a_producer_that_works_and_ends(
         it.flush()
         if not interruption.has_hit:
             break
-        line += 1
         assert line < LINES_MAX
     assert line > 30, "lines of the accumulator ran, each was hit once"
