@@ -9,10 +9,11 @@ from typing import Final
 
 import pytest
 
-from ottla.coordination import layout
+from ottla.coordination import layout, topic_writes
+from ottla.coordination import tree as tree_module
 from ottla.coordination.topics import LEFTOVER_AGE_MS_MIN, TopicRegistry
 from ottla.coordination.topics_view import Topic
-from ottla.coordination.tree import ConnectionLoss, Operation, Stat, Tree
+from ottla.coordination.tree import BATCH_BYTES_MAX, ConnectionLoss, Operation, Stat, Tree
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import RequestError
 from ottla.model.identifiers import NodeId
@@ -21,9 +22,11 @@ from tests.contract.unsure_tree import UnsureTree
 
 ONE, TWO = NodeId(1), NodeId(2)
 EPOCHS = {ONE: 101, TWO: 102}
-# Their nodes take three requests.
+# Their nodes take three requests; those of fewer partitions, three requests of a tenth of the bytes.
 MANY: Final = 1_200
+FEWER: Final = MANY // 10
 REQUESTS_MAX: Final = 20
+SEVERAL: Final = 3
 
 
 class CutTree(UnsureTree):
@@ -56,6 +59,15 @@ async def sessions(home: TreeBackend) -> AsyncIterator[tuple[CutTree, Tree]]:
         ours, theirs = await running.connect(), await running.connect()
         await layout.lay_out(theirs)
         yield CutTree(ours), theirs
+
+
+@pytest.fixture
+def requests_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (tree_module, topic_writes):
+        monkeypatch.setattr(module, "BATCH_BYTES_MAX", BATCH_BYTES_MAX // 10)
+
+
+short_requests: Final = pytest.mark.usefixtures("requests_are_short")
 
 
 async def requests_of(tree: CutTree, write: Callable[[], Awaitable[object]]) -> int:
@@ -143,6 +155,7 @@ async def test_growth_by_replicas_that_no_request_can_hold_is_refused_before_any
         assert await tree_of_topics(theirs) == before
 
 
+@short_requests
 @pytest.mark.parametrize("was_written", [True, False])
 async def test_creation_that_is_interrupted_anywhere_leaves_the_name_free(home: TreeBackend, was_written: bool) -> None:
     async with sessions(home) as (ours, theirs):
@@ -151,7 +164,7 @@ async def test_creation_that_is_interrupted_anywhere_leaves_the_name_free(home: 
         for cut_at in range(1, REQUESTS_MAX):
             ours.writes_count, ours.cut_at = 0, cut_at
             try:
-                topic = await TopicRegistry(ours).create("orders", [[ONE]] * MANY, EPOCHS)
+                topic = await TopicRegistry(ours).create("orders", [[ONE]] * FEWER, EPOCHS)
             except ConnectionLoss:
                 assert await seen(theirs) == {}
                 recreated = await registry.create("orders", [[TWO]], EPOCHS)
@@ -159,12 +172,14 @@ async def test_creation_that_is_interrupted_anywhere_leaves_the_name_free(home: 
             else:
                 assert await seen(theirs) == {"orders": topic}
                 if ours.writes_count < cut_at:
+                    assert cut_at > SEVERAL
                     return
             await registry.delete("orders")
             assert await tree_of_topics(theirs) == [layout.TOPICS]
         pytest.fail("a creation takes more requests than this test allows for")
 
 
+@short_requests
 @pytest.mark.parametrize("was_written", [True, False])
 async def test_growth_that_is_interrupted_anywhere_can_be_repeated(home: TreeBackend, was_written: bool) -> None:
     async with sessions(home) as (ours, theirs):
@@ -174,20 +189,22 @@ async def test_growth_that_is_interrupted_anywhere_can_be_repeated(home: TreeBac
             topic = await registry.create("orders", [[ONE]], EPOCHS)
             ours.writes_count, ours.cut_at = 0, cut_at
             try:
-                await TopicRegistry(ours).add_partitions(topic, [[ONE]] * MANY, EPOCHS)
+                await TopicRegistry(ours).add_partitions(topic, [[ONE]] * FEWER, EPOCHS)
             except ConnectionLoss:
                 assert await seen(theirs) == {"orders": topic}
                 added = await registry.add_partitions(topic, [[TWO], [TWO]], EPOCHS)
                 assert (await seen(theirs))["orders"].partitions == (*topic.partitions, *added)
             else:
-                assert len((await seen(theirs))["orders"].partitions) == 1 + MANY
+                assert len((await seen(theirs))["orders"].partitions) == 1 + FEWER
                 if ours.writes_count < cut_at:
+                    assert cut_at > SEVERAL
                     return
             await registry.delete("orders")
             assert await tree_of_topics(theirs) == [layout.TOPICS]
         pytest.fail("a growth takes more requests than this test allows for")
 
 
+@short_requests
 @pytest.mark.parametrize("was_written", [True, False])
 async def test_deletion_that_is_interrupted_anywhere_is_whole_or_finished_by_its_last_broker(
     home: TreeBackend, was_written: bool
@@ -196,7 +213,7 @@ async def test_deletion_that_is_interrupted_anywhere_is_whole_or_finished_by_its
         ours.drop_writes = not was_written
         registry = TopicRegistry(theirs)
         for cut_at in range(1, REQUESTS_MAX):
-            topic = await registry.create("orders", [[ONE, TWO]] * MANY, EPOCHS)
+            topic = await registry.create("orders", [[ONE, TWO]] * FEWER, EPOCHS)
             ours.writes_count, ours.cut_at = 0, cut_at
             try:
                 await TopicRegistry(ours).delete("orders")
@@ -211,14 +228,16 @@ async def test_deletion_that_is_interrupted_anywhere_is_whole_or_finished_by_its
             assert await registry.pending_deletions() == []
             assert await tree_of_topics(theirs) == [layout.TOPICS]
             if is_whole:
+                assert cut_at > SEVERAL
                 return
         pytest.fail("a deletion takes more requests than this test allows for")
 
 
+@short_requests
 async def test_name_can_be_reused_while_the_old_topics_nodes_still_exist(home: TreeBackend) -> None:
     async with sessions(home) as (ours, theirs):
         registry = TopicRegistry(theirs)
-        old = await registry.create("orders", [[ONE]] * MANY, EPOCHS)
+        old = await registry.create("orders", [[ONE]] * FEWER, EPOCHS)
         ours.cut_at = 2
         await TopicRegistry(ours).delete("orders")
         new = await registry.create("orders", [[TWO]], EPOCHS)
@@ -229,11 +248,12 @@ async def test_name_can_be_reused_while_the_old_topics_nodes_still_exist(home: T
         ]
 
 
+@short_requests
 async def test_only_one_of_two_creators_of_a_large_topic_wins_and_the_other_leaves_no_nodes(home: TreeBackend) -> None:
     async with sessions(home) as (ours, theirs):
         attempts = [
             TopicRegistry(tree).create("orders", [[ONE]] * count, EPOCHS)
-            for tree, count in ((ours, MANY), (theirs, MANY + 1), (ours, MANY + 2))
+            for tree, count in ((ours, FEWER), (theirs, FEWER + 1), (ours, FEWER + 2))
         ]
         results = await asyncio.gather(*attempts, return_exceptions=True)
         refused = [result for result in results if isinstance(result, RequestError)]
@@ -243,6 +263,7 @@ async def test_only_one_of_two_creators_of_a_large_topic_wins_and_the_other_leav
         assert len(await theirs.children(layout.topic_path("orders"))) == 1
 
 
+@short_requests
 async def test_large_topic_and_one_of_a_single_request_exclude_each_other(home: TreeBackend) -> None:
     async with sessions(home) as (ours, theirs):
         registry = TopicRegistry(theirs)
@@ -254,12 +275,13 @@ async def test_large_topic_and_one_of_a_single_request_exclude_each_other(home: 
 
         ours.before_write = create_small
         with pytest.raises(RequestError) as refusal:
-            await TopicRegistry(ours).create("orders", [[ONE]] * MANY, EPOCHS)
+            await TopicRegistry(ours).create("orders", [[ONE]] * FEWER, EPOCHS)
         assert refusal.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
         assert await seen(theirs) == {"orders": small[0]}
         assert len(await theirs.children(layout.topic_path("orders"))) == 1
 
 
+@short_requests
 @pytest.mark.parametrize("interruption", ["grown", "deleted", "recreated"])
 async def test_large_growth_of_a_topic_that_changes_meanwhile_adds_nothing(
     home: TreeBackend, interruption: str
@@ -282,17 +304,18 @@ async def test_large_growth_of_a_topic_that_changes_meanwhile_adds_nothing(
 
         ours.before_write = interrupt
         with pytest.raises(RequestError) as refusal:
-            await TopicRegistry(ours).add_partitions(topic, [[ONE]] * MANY, EPOCHS)
+            await TopicRegistry(ours).add_partitions(topic, [[ONE]] * FEWER, EPOCHS)
         assert refusal.value.code is ErrorCode.INVALID_PARTITIONS
         del expected["other"]
         assert await seen(theirs) == expected
 
 
+@short_requests
 async def test_leftovers_of_dead_writers_are_removed_when_they_are_old_enough(home: TreeBackend) -> None:
     async with sessions(home) as (ours, theirs):
         ours.cut_at = 3
         with pytest.raises(ConnectionLoss):
-            await TopicRegistry(ours).create("orders", [[ONE]] * MANY, EPOCHS)
+            await TopicRegistry(ours).create("orders", [[ONE]] * FEWER, EPOCHS)
         registry = TopicRegistry(theirs)
         kept = await registry.create("kept", [[ONE]], EPOCHS)
         (leftover,) = await theirs.children(layout.topic_path("orders"))
@@ -305,6 +328,7 @@ async def test_leftovers_of_dead_writers_are_removed_when_they_are_old_enough(ho
         assert await seen(theirs) == {"kept": kept}
 
 
+@short_requests
 async def test_creation_whose_nodes_are_removed_meanwhile_creates_no_partial_topic(home: TreeBackend) -> None:
     async with sessions(home) as (ours, theirs):
         registry = TopicRegistry(theirs)
@@ -315,7 +339,7 @@ async def test_creation_whose_nodes_are_removed_meanwhile_creates_no_partial_top
                 swept.append(await registry.sweep(2**60))
 
         ours.before_write = sweep_once
-        topic = await TopicRegistry(ours).create("orders", [[ONE]] * MANY, EPOCHS)
+        topic = await TopicRegistry(ours).create("orders", [[ONE]] * FEWER, EPOCHS)
         assert swept == [1]
         assert await seen(theirs) == {"orders": topic}
 
