@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.cli.pipeline.spark_archive import command
+from ottla.spark import worker_archive
 from ottla.spark.worker_archive import ArchiveError, WorkerArchive, needed_distributions, write_archive
 
 # What a task imports, and all of it at once.
@@ -20,7 +21,10 @@ IMPORTS = "import ottla.spark.source.data_source, ottla.spark.sink.at_least_once
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> WorkerArchive:
-    return write_archive(tmp_path_factory.mktemp("archive") / "deps.zip")
+    with pytest.MonkeyPatch.context() as patch:
+        # Not compressed, which takes ten seconds.
+        patch.setattr(worker_archive, "_LEVEL", 0)
+        return write_archive(tmp_path_factory.mktemp("archive") / "deps.zip")
 
 
 def test_a_python_with_nothing_but_spark_and_the_archive_imports_the_source(
