@@ -25,6 +25,17 @@ class LongSuite(NamedTuple):
     reason: str
 
 
+# Contract tests of what a tree holds, which run in each home of a tree.
+_REGISTRIES: Final = (
+    "acl_registry",
+    "assignments",
+    "configs",
+    "consumer_registry",
+    "group_admin",
+    "registries",
+    "topic_writes",
+    "topics",
+)
 LONG_SUITES: Final = (
     LongSuite(
         ("tests/interop/librdkafka/test_librdkafka.py::test_librdkafka_tests_pass_or_fail_as_listed",),
@@ -60,17 +71,11 @@ LONG_SUITES: Final = (
     LongSuite(
         (
             "tests/interop/test_secure_listeners.py::test_kafka_go_is_served",
-            "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-SSL]",
-            "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-SASL_SSL-PLAIN]",
-            "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-SASL_SSL-SCRAM-SHA-256]",
-            "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-SASL_PLAINTEXT",
-            "tests/interop/test_secure_listeners.py::test_javascript_clients*[platformatic-SSL]",
-            "tests/interop/test_secure_listeners.py::test_javascript_clients*[platformatic-SASL_SSL-SCRAM",
-            "tests/interop/test_secure_listeners.py::test_javascript_clients*[platformatic-SASL_PLAINTEXT",
+            "tests/interop/test_secure_listeners.py::test_javascript_clients",
         ),
         (
             "tests/interop/test_secure_listeners.py::test_franz_go_is_served",
-            "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-SASL_SSL-SCRAM-SHA-512]",
+            "tests/interop/clients/test_javascript_clients.py",
         ),
         "the same two clients by the other mechanisms, a process of some seconds each, and one more client in Go",
     ),
@@ -100,14 +105,15 @@ LONG_SUITES: Final = (
             "tests/peers/test_benchmark_clusters.py::test_groups_are_found",
             "tests/peers/test_benchmark_clusters.py::test_broker_that_was_killed",
             "tests/peers/test_benchmark_clusters.py::test_requests_of_the_study",
-            "tests/peers/test_raw_client.py::test_records_of_the_raw_client*[1-20]",
-            "tests/peers/test_raw_client.py::test_records_of_the_raw_client*[4000-6]",
+            "tests/peers/test_raw_client.py::test_raw_client_produces",
+            "tests/peers/test_raw_client.py::test_records_of_the_raw_client",
+            "tests/peers/test_raw_client.py::test_transactions",
         ),
         (
             "tests/peers/test_benchmark_clients.py::test_paced_producer_stamps_each_message",
-            "tests/peers/test_raw_client.py::test_records_of_the_raw_client*[50-12]",
+            "tests/peers/test_raw_client.py::test_batches_of_the_raw_client",
         ),
-        "tests of the benchmarks with real clients and clusters; tables and judgements stay, and one case of each load",
+        "tests of the benchmarks with real clients and clusters; tables and judgements stay, and one case of a client",
     ),
     LongSuite(
         (
@@ -207,9 +213,14 @@ LONG_SUITES: Final = (
         "checker are tested without a broker, and a killed coordinator stays",
     ),
     LongSuite(
-        ("tests/kill/test_kill.py::test_kill_test_notices", "tests/kill/test_kill.py::test_kills_lose*[25]"),
-        ("tests/kill/test_kill.py::test_kills_lose*[12]", "tests/history/test_checker.py"),
-        "planted faults of a broker that is killed, to show that the test can fail, and twice as many kills",
+        ("tests/kill/test_kill.py",),
+        (
+            "tests/history/test_histories.py::test_kills*[consumer-protocol-6]",
+            "tests/history/test_checker.py",
+            "tests/interop/test_groups.py::test_group_continues",
+        ),
+        "a broker that is killed again and again under producers alone, and planted faults of it: producers and a "
+        "group through kills of their broker stay",
     ),
     LongSuite(
         (
@@ -248,6 +259,9 @@ LONG_SUITES: Final = (
             "tests/producer_simulation/test_mutants.py::*[only batches in flight are counted]",
             "tests/transactions_simulation/test_mutants.py::*[a cut keeps aborted transactions]",
             "tests/transactions_simulation/test_mutants.py::*[a replaced coordinator answers]",
+            "tests/transactions_simulation/test_mutants.py::*[an end is answered before it is stable]",
+            "tests/transactions_simulation/test_mutants.py::*[commands are served while loading]",
+            "tests/transactions_simulation/test_mutants.py::*[markers stop without a leader]",
             "tests/transactions_simulation/test_mutants.py::*[markers of replaced coordinators are written]",
         ),
         (
@@ -259,8 +273,8 @@ LONG_SUITES: Final = (
             "tests/simulation/test_mutants.py::*[a follower cuts by the leader's log alone]",
             "tests/simulation/test_mutants.py::*[a minimum that is not met freezes nothing]",
             "tests/producer_simulation/test_mutants.py::*[requests in flight are not counted]",
-            "tests/transactions_simulation/test_mutants.py::*[markers stop without a leader]",
-            "tests/transactions_simulation/test_mutants.py::*[commands are served while loading]",
+            "tests/transactions_simulation/test_mutants.py::*[a load ends at the high watermark]",
+            "tests/transactions_simulation/test_mutants.py::*[a repeated end is refused]",
             "tests/transactions_simulation/test_mutants.py::*[the last stable offset passes markers that may be cut]",
         ),
         "longer searches by the same simulations, and planted bugs that need many seeds: those that few find stay",
@@ -402,25 +416,31 @@ LONG_SUITES: Final = (
             "tests/interop/clients/test_apache_group_tools.py::test_console_consumer_reads_as_a_member*[classic]",
             "tests/interop/clients/test_apache_group_tools.py::test_configs_command",
             "tests/interop/clients/test_apache_group_tools.py::test_console_consumer_reads_every_codec",
-            "tests/interop/clients/test_apache_group_tools.py::test_consumer_groups*[consumer]",
+            "tests/interop/clients/test_apache_group_tools.py::test_consumer_groups",
             "tests/interop/clients/test_apache_group_tools.py::test_consumer_perf",
             "tests/interop/clients/test_other_languages.py::test_java_client_3_9",
             "tests/interop/test_apache_tools.py::test_console_producer*[gzip]",
             "tests/interop/test_apache_tools.py::test_console_producer*[snappy]",
             "tests/interop/test_apache_tools.py::test_console_producer*[zstd]",
-            "tests/cluster/test_apache_reassignment_tools.py::test_replicas_are_moved",
+            "tests/interop/test_acl_tool.py",
+            "tests/interop/test_quota_tool.py",
+            "tests/cluster/test_apache_reassignment_tools.py",
         ),
         (
             "tests/interop/clients/test_apache_group_tools.py::test_console_consumer_reads_as_a_member*[consumer]",
-            "tests/interop/clients/test_apache_group_tools.py::test_consumer_groups*[classic]",
+            "tests/interop/clients/test_apache_group_tools.py::test_log_dirs_command",
             "tests/interop/clients/test_other_languages.py::test_java_client_4_4",
             "tests/interop/test_apache_tools.py::test_console_producer*[lz4]",
             "tests/interop/test_apache_tools.py::test_console_consumer_reads_every_codec",
-            "tests/cluster/test_apache_reassignment_tools.py::test_preferred_leaders",
+            "tests/interop/test_apache_tools.py::test_topic_command",
+            "tests/interop/test_secure_listeners.py::test_kafka_configs",
+            "tests/integration/test_authorizer.py",
+            "tests/integration/test_client_groups.py",
+            "tests/integration/test_quotas.py",
             "tests/cluster/test_reassignments.py",
         ),
-        "the same tools with the other group protocol and other codecs, a JVM for each command; settings, which "
-        "clients alter, too; and an older release of Java's client",
+        "the same tools with the other group protocol and other codecs, a JVM for each command, and tools of groups, "
+        "rules, quotas, leaders and settings, whose requests clients send, too; and an older release of Java's client",
     ),
     LongSuite(
         (
@@ -466,15 +486,13 @@ LONG_SUITES: Final = (
         (
             "tests/integration/test_large_frames.py::test_no_frame_of_any_version",
             "tests/integration/test_large_frames.py::test_no_frame_of_the_largest",
-            "tests/integration/test_large_frames.py::test_no_frame_blocks*[alter_partition_reassignments]",
         ),
         (
-            "tests/integration/test_large_frames.py::test_no_frame_blocks*[create_topics]",
             "tests/integration/test_large_frames.py::test_no_frame_blocks*[fetch]",
+            "tests/integration/test_large_frames.py::test_no_frame_of_an_api_that_is_seldom_sent",
         ),
-        "frames of every version, the largest of APIs that clients seldom call, also of equal elements, and all of one "
-        "API, which takes a quarter of the time: of these APIs different elements of a third of that size stay, and "
-        "the largest of the other APIs",
+        "frames of every version, and the largest of APIs that clients seldom call, also of equal elements: different "
+        "elements of a third of that size stay, for a sixth of these APIs in each run, and the largest of other APIs",
     ),
     LongSuite(
         ("tests/integration/test_hostile_frames.py::test_broker_survives_corrupted_frames*[100]",),
@@ -526,12 +544,8 @@ LONG_SUITES: Final = (
         "the other pages stay, and the calls of these have tests",
     ),
     LongSuite(
+        ("tests/cluster/test_damaged_replicas.py::test_replica_that_was_damaged",),
         (
-            "tests/cluster/test_damaged_replicas.py::test_replica_that_was_damaged*active]",
-            "tests/cluster/test_damaged_replicas.py::test_replica_that_was_damaged*closed]",
-        ),
-        (
-            "tests/cluster/test_damaged_replicas.py::test_replica_that_was_damaged*flipped]",
             "tests/cluster/test_damaged_replicas.py::test_leader_with_a_damaged_log",
             "tests/property/test_log_refuses_damage.py",
         ),
@@ -540,29 +554,29 @@ LONG_SUITES: Final = (
     LongSuite(
         (
             "tests/cluster/test_stale_directories.py::test_copy_of_an_earlier_life",
+            "tests/cluster/test_stale_directories.py::test_followers_keep",
             "tests/cluster/test_stale_directories.py::test_only_replica",
         ),
         (
             "tests/cluster/test_stale_directories.py::test_copy_of_the_same_life",
             "tests/cluster/test_stale_directories.py::test_copy_of_a_running_broker",
-            "tests/cluster/test_stale_directories.py::test_followers_keep",
+            "tests/simulation/test_mutants.py::*[a stale directory is trusted]",
         ),
-        "two more histories of a copied data directory, half a minute and more of restarts each",
+        "three more histories of a copied data directory, half a minute and more of restarts each",
     ),
     LongSuite(
         (
-            "tests/mirror/test_between_clusters.py::test_each_record",
+            "tests/mirror/test_between_clusters.py",
             "tests/mirror/test_transactional_mirror.py::test_each_record",
             "tests/mirror/test_with_apache_kafka.py::test_mirror_that_is_killed",
         ),
         (
-            "tests/mirror/test_between_clusters.py::test_partition_without_a_leader",
             "tests/mirror/test_killed_mirror.py",
             "tests/mirror/test_transactional_mirror.py::test_records_of_another_writer",
             "tests/mirror/test_with_apache_kafka.py::test_committed_records",
         ),
-        "a mirror through deaths of leaders of two clusters, and killed beside Apache Kafka: a killed mirror stays, "
-        "and one that reads from Apache Kafka",
+        "a mirror of two clusters, through deaths of their leaders, and killed beside Apache Kafka: a killed mirror "
+        "stays, and one that reads from Apache Kafka",
     ),
     LongSuite(
         (
@@ -630,7 +644,6 @@ LONG_SUITES: Final = (
             "tests/interop/test_secure_listeners.py::test_franz_go*[SASL_PLAINTEXT-",
             "tests/interop/test_secure_listeners.py::test_franz_go*[SASL_SSL-PLAIN]",
             "tests/interop/test_secure_listeners.py::test_franz_go*[SASL_SSL-SCRAM-SHA-256]",
-            "tests/interop/test_secure_listeners.py::test_javascript_clients*[platformatic-",
         ),
         (
             "tests/interop/test_compacted_topics.py::test_reader*[snappy]",
@@ -639,7 +652,6 @@ LONG_SUITES: Final = (
             "tests/interop/test_secure_listeners.py::test_console_tools*[SASL_SSL-SCRAM-SHA-512]",
             "tests/interop/test_secure_listeners.py::test_franz_go*[SASL_SSL-SCRAM-SHA-512]",
             "tests/interop/test_secure_listeners.py::test_franz_go*[SSL]",
-            "tests/interop/test_secure_listeners.py::test_javascript_clients*[kafkajs-",
         ),
         "the same client with each further codec, mechanism or assignor: one of each stays",
     ),
@@ -653,13 +665,12 @@ LONG_SUITES: Final = (
         "one more session of Spark, whose connector talks by Java's client: that client stays, and Ottla's source",
     ),
     LongSuite(
-        ("tests/cluster/test_replication.py::test_killed_leaders*os]",),
-        ("tests/cluster/test_replication.py::test_killed_leaders*ack]",),
-        "the same kills with the other flush policy",
+        ("tests/cluster/test_replication.py::test_killed_leaders",),
+        ("tests/cluster/test_kills.py::test_library", "tests/cluster/test_replication.py::test_produce_is_refused"),
+        "kills of leaders under one producer, with each flush policy: kills under producers of five libraries stay",
     ),
     LongSuite(
         (
-            "tests/cluster/test_apache_reassignment_tools.py::*zookeeper_tree",
             "tests/cluster/test_damaged_replicas.py::*zookeeper_tree",
             "tests/cluster/test_follower_fetching.py::*zookeeper_tree",
             "tests/cluster/test_loop_syncs.py::*zookeeper_tree",
@@ -667,10 +678,8 @@ LONG_SUITES: Final = (
             "tests/cluster/test_moved_transactions.py::*zookeeper_tree",
             "tests/cluster/test_replication.py::*zookeeper_tree",
             "tests/cluster/test_schema_registries.py::*zookeeper_tree",
-            "tests/mirror/test_between_clusters.py::*zookeeper_tree",
         ),
         (
-            "tests/cluster/test_apache_reassignment_tools.py::*process_tree",
             "tests/cluster/test_damaged_replicas.py::*process_tree",
             "tests/cluster/test_follower_fetching.py::*process_tree",
             "tests/cluster/test_loop_syncs.py::*process_tree",
@@ -678,7 +687,6 @@ LONG_SUITES: Final = (
             "tests/cluster/test_moved_transactions.py::*process_tree",
             "tests/cluster/test_replication.py::*process_tree",
             "tests/cluster/test_schema_registries.py::*process_tree",
-            "tests/mirror/test_between_clusters.py::*process_tree",
             "tests/cluster/test_kills.py::test_library",
         ),
         "clusters whose tree is in a ZooKeeper, where the test is not about it: the same tests run with the tree in a "
@@ -753,6 +761,77 @@ LONG_SUITES: Final = (
         ),
         "the site of docs/, whose packages are installed and which Chromium reads: pages, links, public names and "
         "generated tables are compared without it",
+    ),
+    LongSuite(
+        (
+            *(f"tests/contract/test_{name}.py::*[zookeeper" for name in _REGISTRIES),
+            "tests/contract/membership/test_membership_contract.py::*[apache-kafka-classic]",
+        ),
+        (
+            *(f"tests/contract/test_{name}.py::*[local" for name in _REGISTRIES),
+            "tests/contract/test_tree_contract.py::*[zookeeper",
+            "tests/contract/test_tree_member.py::*[zookeeper",
+            "tests/contract/membership/test_membership_contract.py::*[apache-kafka-consumer]",
+            "tests/contract/membership/test_membership_contract.py::*[ottla-classic]",
+        ),
+        "registries in a ZooKeeper, of which they know only the contract of a tree, and that runs there; and groups of "
+        "the classic protocol at Apache Kafka: it stays at Ottla, and the other protocol at both",
+    ),
+    LongSuite(
+        (
+            "tests/interop/serializers/test_registry_on_apache_kafka.py",
+            "tests/interop/security/test_authorizer_table.py::test_error_codes",
+            "tests/interop/security/test_clients_at_secure_kafka.py::test_a_connection_outlives",
+        ),
+        (
+            "tests/interop/serializers/test_java_serializers.py",
+            "tests/integration/test_schema_registry.py",
+            "tests/unit/broker/authorization/test_api_guards.py",
+            "tests/integration/test_authorizer.py",
+            "tests/interop/security/test_clients_at_secure_kafka.py::test_a_producer_and_a_consumer_keep",
+        ),
+        "a registry whose topic is at Apache Kafka, error codes of every right there, and another session of a login; "
+        "each starts an Apache Kafka or waits for it",
+    ),
+    LongSuite(
+        (
+            "tests/integration/test_guide.py::*[audit.md]",
+            "tests/integration/test_guide.py::*[rebalancing.md]",
+            "tests/integration/test_guide.py::*[transactions.md]",
+        ),
+        (
+            "tests/integration/test_guide.py::*[consumer.md]",
+            "tests/integration/test_guide.py::*[delivery.md]",
+            "tests/integration/test_audit_command.py",
+            "tests/integration/test_client_transactional_offsets.py",
+            "tests/contract/membership/test_membership_contract.py",
+        ),
+        "the longest pages of documentation as they are printed; the other pages stay, and their calls have tests",
+    ),
+    LongSuite(
+        (
+            "tests/mirror/test_killed_mirror.py::test_mirror_that_was_stopped_past",
+            "tests/mirror/test_mirror.py::test_compacted_source_with_many_gaps",
+            "tests/cluster/test_start_without_zookeeper.py::test_broker_waits_also",
+        ),
+        (
+            "tests/mirror/test_killed_mirror.py::test_killed_mirror",
+            "tests/mirror/test_stalled_mirror.py::test_lease_that_is_renewed",
+            "tests/unit/mirror/test_folded_map.py",
+            "tests/cluster/test_start_without_zookeeper.py::test_broker_waits_and_is_ready",
+        ),
+        "more ways in which a mirror is killed or paused, and in which a broker waits for its ZooKeeper",
+    ),
+    LongSuite(
+        (
+            "tests/integration/test_opened_batches.py::*[500 MiB checked]",
+            "tests/integration/test_opened_batches.py::*[60 MiB to gzip]",
+        ),
+        (
+            "tests/integration/test_opened_batches.py::*[60 MiB checked]",
+            "tests/integration/test_opened_batches.py::*[60 MiB to lz4",
+        ),
+        "the largest batches, seconds of compression each",
     ),
 )
 

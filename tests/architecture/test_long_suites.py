@@ -37,9 +37,9 @@ def test_pattern_without_a_test_and_a_relative_that_is_long_are_found() -> None:
 
 
 def test_pattern_is_the_start_of_a_node_id_with_any_text_at_a_star() -> None:
-    file = "tests/cluster/test_replication.py"
-    assert is_long(f"{file}::test_killed_leaders_lose_nothing[os]")
-    assert not is_long(f"{file}::test_killed_leaders_lose_nothing[ack]")
+    file = "tests/interop/test_groups.py"
+    assert is_long(f"{file}::test_remaining_members_take_the_partitions[cooperative-sticky]")
+    assert not is_long(f"{file}::test_remaining_members_take_the_partitions[range]")
     assert is_long("tests/cluster/test_short_chaos.py::test_it")
 
 

@@ -13,7 +13,8 @@ from tests.connectors.run import SHORT, Size, run
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
 ALL_CHANGES = ("herd", "pause-past-session", "kill", "reset-offsets", "grow", "restart-zookeeper", "kill-broker")
-KILLS = ("kill", "restart-zookeeper")
+# A restart of ZooKeeper is in tests/contract/test_tree_membership.py, too.
+KILLS = ("kill",)
 
 
 @pytest.mark.slow
