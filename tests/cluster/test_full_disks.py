@@ -59,7 +59,7 @@ def test_broker_with_a_full_disk_hands_over_or_refuses_as_the_only_replica(disk:
     # The other one leads as soon as the disk has been full for some seconds: the producer waits as long.
     produce(bootstrap, "led", VALUES, acks="all")
     assert in_sync("led") == [1]
-    assert any("disk.still_full" in line for line in full.log_lines)
+    eventually(lambda: any("disk.still_full" in line for line in full.log_lines))
     # It keeps leading where no other replica has the records that it has acknowledged.
     assert consume(bootstrap, "alone", len(VALUES), "readers") == VALUES
     with pytest.raises(AssertionError, match="MSG_TIMED_OUT"):

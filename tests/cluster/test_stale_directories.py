@@ -198,7 +198,7 @@ def test_only_replica_leads_with_an_accepted_copy_and_the_others_wait_for_an_ope
     for index in range(6):
         cluster.wait_for_leader(ALONE, index)
     assert sorted(consume(cluster.bootstrap, ALONE, len(EARLIER), "alone")) == EARLIER
-    assert any("log.stale_one_is_kept" in line for line in cluster.broker(3).log_lines)
+    eventually(lambda: any("log.stale_one_is_kept" in line for line in cluster.broker(3).log_lines))
     partition = cluster.partition(TOPIC, 0)
     assert partition is not None
     assert partition.leader_id == -1

@@ -29,18 +29,26 @@ def test_aio_streams_of_one_loop_share_a_topic(
     for partition in range(4):
         fill(cluster, topic, partition, numbers(200))
 
-    async def read(stream: aio.MessageStream[Any, Any], seen: list[tuple[int, int]]) -> None:
-        seen += [(message.partition, message.offset) async for message in stream]
+    seen: list[list[tuple[int, int]]] = [[], []]
 
-    async def main() -> list[list[tuple[int, int]]]:
-        settings: dict[str, Any] = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 8_000}
-        async with aio.ConsumerConnector(bootstrap, group=group, **settings) as connector:
+    async def read(stream: aio.MessageStream[Any, Any], found: list[tuple[int, int]], are_read: asyncio.Event) -> None:
+        async for message in stream:
+            found.append((message.partition, message.offset))
+            if sum(map(len, seen)) == 4 * 200:
+                are_read.set()
+
+    async def main() -> None:
+        are_read = asyncio.Event()
+        async with aio.ConsumerConnector(bootstrap, group=group, auto_offset_reset="earliest") as connector:
             streams = (await connector.create_message_streams({topic: 2}))[topic]
-            seen: list[list[tuple[int, int]]] = [[], []]
-            await asyncio.gather(*map(read, streams, seen))
-        return seen
+            readers = asyncio.gather(
+                *(read(stream, found, are_read) for stream, found in zip(streams, seen, strict=True))
+            )
+            await are_read.wait()
+            await connector.close()
+            await readers
 
-    seen = run(main())
+    run(main())
     assert sorted(seen[0] + seen[1]) == [(partition, offset) for partition in range(4) for offset in range(200)]
     assert [len({partition for partition, _ in each}) for each in seen] == [2, 2]
 

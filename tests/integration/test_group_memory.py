@@ -139,7 +139,7 @@ def test_client_joins_beside_a_flood_of_joins_whose_connections_stay_open(broker
     with ExitStack() as peers:
         joins_count = flood(broker, divisor, peers, OTHER_HOST)
         assert_consumes_and_commits(broker, "beside-open")
-        line = [line for line in broker.log_lines if "groups.members_full" in line][-1]
+        line = eventually(lambda: [line for line in broker.log_lines if "groups.members_full" in line])[-1]
         assert f"client_host=/{OTHER_HOST}" in line
         assert f"largest_client={OTHER_HOST}" in line
     eventually(lambda: connections_count(broker) < joins_count, within_s=SECONDS_MAX)
@@ -165,7 +165,7 @@ def test_client_commits_after_a_flood_of_commits_with_metadata(broker: RunningBr
         assert 0 < refused_from < commits_count
         # Its first generation does not wait for more members.
         assert_consumes_and_commits(broker, "after-commits", "consumer")
-        (line, *_) = [line for line in broker.log_lines if "groups.offsets_full" in line]
+        (line, *_) = eventually(lambda: [line for line in broker.log_lines if "groups.offsets_full" in line])
         assert f"largest_client={OTHER_HOST}" in line
         # The advice of docs/operating.md.
         with Cluster(broker.bootstrap) as cluster:

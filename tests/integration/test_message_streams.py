@@ -299,16 +299,19 @@ def test_streams_of_one_connector_share_a_topic_in_threads(
     topic = new_topic(4)
     for partition in range(4):
         fill(cluster, topic, partition, numbers(300))
-    connector = open_connector(group, consumer_timeout_ms=5_000)
+    connector = open_connector(group)
     streams = connector.create_message_streams({topic: 2})[topic]
     seen: list[list[tuple[int, int]]] = [[], []]
 
     def read(number: int) -> None:
-        seen[number] += [(message.partition, message.offset) for message in streams[number]]
+        for message in streams[number]:
+            seen[number].append((message.partition, message.offset))
 
     threads = [threading.Thread(target=read, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()
+    eventually(lambda: sum(map(len, seen)) >= 4 * 300)
+    connector.close()
     for thread in threads:
         thread.join()
     assert sorted(seen[0] + seen[1]) == [(partition, offset) for partition in range(4) for offset in range(300)]
