@@ -54,9 +54,8 @@ class Numbered:
 
     def produce_disordered(self, count: int, from_minute: int) -> None:
         """Some of the last ten minutes, and some much earlier."""
-        for _ in range(count):
-            back = self._chance.choice([self._chance.uniform(0, 10), self._chance.uniform(0, 200)])
-            self.produce(DAY_MS + int((from_minute - back) * MINUTE_MS))
+        backs = [self._chance.choice([self._chance.uniform(0, 10), self._chance.uniform(0, 200)]) for _ in range(count)]
+        self.produce(*(DAY_MS + int((from_minute - back) * MINUTE_MS) for back in backs))
 
 
 def prepared(rows: DataFrame) -> DataFrame:

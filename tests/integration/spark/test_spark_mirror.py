@@ -21,6 +21,8 @@ from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigChange, ConfigOperation, ConfigResource, ResourceType
 from ottla.client.groups.group_types import CommittedOffset
 from ottla.client.groups.groups import GroupAdmin
+from ottla.client.producing.produce_requests import DeliveryStatus
+from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.wire.cluster import Cluster
 from ottla.mirror import MirrorOptions, Names
 from ottla.model.errors import ConfigError
@@ -28,7 +30,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.spark.mirror import SparkMirror
 from ottla.testing.broker import RunningBroker
 from tests.eventually import WITHIN_S, eventually
-from tests.mirror.mirrored import content_of, copied_count, write
+from tests.mirror.mirrored import batch_of, content_of, copied_count, write
 
 pytestmark = pytest.mark.spark
 
@@ -62,10 +64,13 @@ def options_for(topic: str, **more: int) -> MirrorOptions:
 
 
 def fill(bootstrap: str, topic: str, word: str, count: int = 30) -> None:
-    for number in range(PARTITIONS):
-        for at in range(count):
-            values = [f"{word}-{number}-{at}-{each}".encode() * 20 for each in range(5)]
-            write(bootstrap, topic, values, partition=number)
+    """So many batches of five in each partition."""
+    with Cluster(bootstrap) as cluster, RawProducer(cluster) as producer:
+        for number in range(PARTITIONS):
+            for at in range(count):
+                values = [f"{word}-{number}-{at}-{each}".encode() * 20 for each in range(5)]
+                producer.send(TopicPartition(topic, number), batch_of(values))
+        assert {result.status for result in producer.flush()} == {DeliveryStatus.ACKNOWLEDGED}
 
 
 def test_each_run_copies_new_records_and_moves_the_groups(
