@@ -383,15 +383,42 @@ LONG_SUITES: Final = (
             "tests/integration/spark/test_spark_sessions.py::test_register_works",
             "tests/integration/spark/test_spark_sessions.py::test_a_session_is_quiet",
             "tests/integration/spark/test_spark_sessions.py::test_a_session_follows_spark_submit",
+            "tests/integration/spark/test_spark_fixture.py",
             "tests/integration/spark/test_spark_java.py",
             "tests/unit/spark/test_worker_archive.py::test_a_python_with_nothing",
         ),
         (
-            "tests/integration/spark/test_spark_fixture.py",
+            "tests/integration/spark/test_load_command.py::test_a_load_takes",
+            "tests/integration/spark/test_shared_session.py",
+            "tests/integration/test_guide_of_spark.py::test_snippet_of_the_readme",
             "tests/unit/spark/test_worker_archive.py::test_what_a_cluster_has",
         ),
         "sessions as programs start them, each with a new JVM: all threads, nothing printed or left, the Python of an "
-        "archive, Java from PyPI; the session of a user's tests stays",
+        "archive, Java from PyPI, the fixture of a user's tests; what stays has a load and pages of the guide that "
+        "start one, and the fixture in the session that runs",
+    ),
+    LongSuite(
+        (
+            "tests/integration/spark/test_spark_read.py::test_a_narrow*[apache-kafka",
+            "tests/integration/spark/test_spark_read.py::test_a_schema*[apache-kafka",
+            "tests/integration/spark/test_spark_read.py::test_more_tasks*[apache-kafka",
+            "tests/integration/spark/test_spark_read.py::test_names_and_types*[apache-kafka",
+            "tests/integration/spark/test_spark_stalls.py::test_a_broker_that_stalls*[killed]",
+            "tests/integration/spark/test_spark_stream.py::test_a_recreated*[ottla-2]",
+        ),
+        (
+            "tests/integration/spark/test_spark_read.py::test_a_narrow*[ottla",
+            "tests/integration/spark/test_spark_read.py::test_a_schema*[ottla",
+            "tests/integration/spark/test_spark_read.py::test_more_tasks*[ottla",
+            "tests/integration/spark/test_spark_read.py::test_names_and_types*[ottla",
+            "tests/integration/spark/test_spark_read.py::test_every_column*[apache-kafka-zstd]",
+            "tests/integration/spark/test_spark_stalls.py::test_a_broker_that_stalls*[paused]",
+            "tests/integration/spark/test_spark_stalls.py::test_a_broker_that_is_down",
+            "tests/integration/spark/test_spark_stream.py::test_a_recreated*[ottla-8]",
+            "tests/unit/spark/source/test_stream_reader.py::test_a_recreated_topic",
+        ),
+        "plans of a read, which do not depend on the broker, and of two brokers that stall and of two lengths of a "
+        "recreated topic one each",
     ),
     LongSuite(
         ("tests/integration/spark_versions/test_spark_versions.py",),
@@ -739,6 +766,31 @@ LONG_SUITES: Final = (
             "tests/integration/lake/test_upserts.py::test_of_two_upserts*-s3]",
         ),
         "the same upserts with a table in S3: what differs there is the conditional commit, and two at once stay",
+    ),
+    LongSuite(
+        (
+            "tests/integration/lake/test_lake_tables.py::test_a_table_that_is_partitioned*-s3]",
+            "tests/integration/lake/test_lake_tables.py::test_an_empty_text*-s3]",
+            "tests/integration/lake/test_lake_tables.py::test_files_with_deleted*-s3]",
+            "tests/integration/lake/test_lake_tables.py::test_new_columns*-s3]",
+            "tests/integration/lake/test_lake_tables.py::test_small_files*-s3]",
+            "tests/integration/lake/test_lake_tables.py::test_table_is_created*-s3]",
+            "tests/integration/lake/test_catalogs.py::test_files_are_compacted*[glue]",
+        ),
+        (
+            "tests/integration/lake/test_lake_tables.py::test_a_table_that_is_partitioned*-local]",
+            "tests/integration/lake/test_lake_tables.py::test_an_empty_text*-local]",
+            "tests/integration/lake/test_lake_tables.py::test_files_with_deleted*-local]",
+            "tests/integration/lake/test_lake_tables.py::test_new_columns*-local]",
+            "tests/integration/lake/test_lake_tables.py::test_small_files*-local]",
+            "tests/integration/lake/test_lake_tables.py::test_table_is_created*-local]",
+            "tests/integration/lake/test_lake_tables.py::test_files_are_replaced*-s3]",
+            "tests/integration/lake/test_lake_tables.py::test_files_of_dead_tasks*-s3]",
+            "tests/integration/lake/test_lake_tables.py::test_of_two_commits*-s3]",
+            "tests/integration/lake/test_catalogs.py::test_files_are_compacted*[rest]",
+            "tests/integration/lake/test_catalogs.py::test_a_new_table*[glue]",
+        ),
+        "the same tables in S3, and a further verb at a table of Glue: commits, replaced and removed files stay there",
     ),
     LongSuite(
         (
