@@ -15,7 +15,9 @@ def source_that_lacks(reason: str) -> type[DataSource]:
     """
     from pyspark.sql.datasource import DataSource
 
-    message = f"the source 'ottla' cannot be used: {reason}; pip install 'ottla[spark]'"
+    from ottla.runtime.installation import install_command
+
+    message = f"the source 'ottla' cannot be used: {reason}; {install_command('spark')}"
 
     class Lacking(DataSource):
         def __init__(self, options: dict[str, str]) -> None:

@@ -135,6 +135,30 @@ def _strings(module: Module) -> frozenset[str]:
     )
 
 
+_EXTRA_OF_INDEX: Final = re.compile(r"\bottla\[")
+
+
+def _own_install_hints(module: Module) -> list[str]:
+    """Texts besides docstrings that name how an extra is installed."""
+    documented = {id(node.value) for node in nodes(module) if isinstance(node, ast.Expr)}
+    return [
+        f"{module.path.relative_to(ROOT)}:{node.lineno}"
+        for node in nodes(module)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented
+        if _EXTRA_OF_INDEX.search(node.value)
+    ]
+
+
+def test_hints_take_the_command_that_installs_an_extra_from_the_installation() -> None:
+    """`runtime/installation.py`: where the running copy came from, decides what is right."""
+    assert not [found for module in modules() for found in _own_install_hints(module)]
+
+
+def test_rule_of_install_hints_finds_one() -> None:
+    assert _own_install_hints(sample("ottla.sample", "def f(x):\n    return f\"pip install 'ottla[{x}]'\""))
+    assert not _own_install_hints(sample("ottla.sample", '"""With `pip install \'ottla[lake]\'`."""'))
+
+
 def _dead(every: tuple[Module, ...]) -> list[str]:
     """Modules that no other imports.  A verb of the command line is named as text, and imported when called."""
     imported = {found.imported for module in every for found in imports(module) if found.imported != module.name}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.runtime.installation import install_command
 from tests.eventually import eventually
 from tests.integration.guide_tests import written_from_the_guide
 
@@ -246,7 +247,7 @@ def test_spark_fixture_skips_and_names_the_missing_package(pytester: pytest.Pyte
     pytester.makepyfile("def test_it(ottla_spark): pass")
     result = run(pytester, "-rs")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines([f"*ottla_spark needs {module}: pip install 'ottla?spark?'*"])
+    assert f"ottla_spark needs {module}: {install_command('spark')}" in result.stdout.str()
 
 
 def test_tests_of_the_guide_pass(pytester: pytest.Pytester) -> None:

@@ -11,6 +11,7 @@ import click
 
 from ottla.cli.program import ended_by_ctrl_c
 from ottla.model.errors import OttlaError
+from ottla.runtime.installation import install_command
 
 EVENTS_COUNT: Final = 250_000
 # Module and package, as in the extra `demo` and those that it takes in.
@@ -36,7 +37,7 @@ def check_requirements(is_installed: Callable[[str], bool] = lambda module: find
     if missing:
         *others, last = missing
         names = f"{', '.join(others)} and {last}" if others else last
-        raise MissingPackages(f"the demo needs {names}: pip install 'ottla[demo]'")
+        raise MissingPackages(f"the demo needs {names}", hint=install_command("demo"))
 
 
 @click.command(name="demo")

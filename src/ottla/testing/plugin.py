@@ -58,8 +58,10 @@ def ottla_namespace(request: pytest.FixtureRequest, ottla_broker: ControlledBrok
 @pytest.fixture(scope="session")
 def ottla_spark() -> Iterator[SparkSession]:
     """A Spark session on this machine with the source `ottla`.  Skips without pyspark, and without a Java for it."""
+    from ottla.runtime.installation import install_command
+
     for module in ("pyspark", "pyarrow"):
-        pytest.importorskip(module, reason=f"ottla_spark needs {module}: pip install 'ottla[spark]'")
+        pytest.importorskip(module, reason=f"ottla_spark needs {module}: {install_command('spark')}")
     from pyspark.sql import SparkSession
 
     import ottla.spark

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, Self
 
 from ottla.coordination.zookeeper.access import ANSWER_WITHIN_S, ask_zookeeper
 from ottla.model.errors import OttlaError
+from ottla.runtime.installation import install_command
 from ottla.runtime.java import JAVA_VERSION_MIN, find_java, packaged_java
 from ottla.testing.running import LOOPBACK, Place, Running, RunningProcess, retire_large_log
 
@@ -45,10 +46,12 @@ DEBIAN_JARS: Final = Path("/usr/share/java")
 class ZooKeeperUnavailable(OttlaError):
     """This machine cannot run a ZooKeeper; the message names the missing part."""
 
-    hint = (
-        "`pip install 'ottla[spark]'` brings ZooKeeper's jars and a Java; without PySpark the jars are those of a "
-        "release in ZOOKEEPER_HOME or of Debian's libzookeeper-java"
-    )
+    def __init__(self, message: str) -> None:
+        hint = (
+            f"get ZooKeeper's jars and a Java with PySpark ({install_command('spark')}), or the jars with a release in "
+            "ZOOKEEPER_HOME or Debian's libzookeeper-java"
+        )
+        super().__init__(message, hint=hint)
 
 
 def find_zookeeper_java() -> Path:

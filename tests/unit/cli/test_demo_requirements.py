@@ -8,13 +8,14 @@ import pytest
 
 from ottla.cli.demo import NEEDED, MissingPackages, check_requirements
 from ottla.demo.events import KAFKA_PYTHON, SERVICES
+from ottla.runtime.installation import install_command
 
 
-def test_one_line_names_what_is_missing_and_how_to_install_it() -> None:
+def test_error_names_all_that_is_missing_and_its_hint_how_to_install_it() -> None:
     with pytest.raises(MissingPackages) as raised:
         check_requirements(lambda module: module not in {"rich", "kafka"})
-    assert str(raised.value) == "the demo needs kafka-python and rich: pip install 'ottla[demo]'"
-    assert "\n" not in str(raised.value)
+    assert str(raised.value) == "the demo needs kafka-python and rich"
+    assert raised.value.hint == install_command("demo")
 
 
 def test_nothing_is_raised_when_all_is_there() -> None:

@@ -10,6 +10,7 @@ import pytest
 from ottla.cli.exit_status import FAILED
 from ottla.cli.program import run
 from ottla.runtime import installed
+from ottla.runtime.installation import install_command
 
 
 @pytest.mark.parametrize(
@@ -44,4 +45,4 @@ def test_verb_without_its_packages_says_what_to_install(
     error, hint = capsys.readouterr().err.splitlines()
     assert error.startswith("error: ")
     assert error.endswith(f" needs the module {lacking}")
-    assert hint == f"hint: pip install 'ottla[{extra}]'"
+    assert hint == f"hint: {install_command(extra)}"

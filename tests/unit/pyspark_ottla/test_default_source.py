@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 
 import pytest
 from pyspark.sql.datasource import DataSource
 
 import pyspark_ottla
+from ottla.runtime.installation import install_command
 from ottla.spark.source.data_source import OttlaDataSource
 
 
@@ -24,7 +26,7 @@ def test_a_missing_package_is_told_when_the_source_is_used(monkeypatch: pytest.M
     try:
         source = importlib.reload(pyspark_ottla).DefaultSource
         assert source.name() == "ottla"
-        with pytest.raises(ImportError, match=r"'ottla' cannot be used: .*; pip install 'ottla\[spark\]'"):
+        with pytest.raises(ImportError, match=f"'ottla' cannot be used: .*; {re.escape(install_command('spark'))}"):
             source(options={})
     finally:
         monkeypatch.undo()

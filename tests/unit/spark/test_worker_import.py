@@ -82,7 +82,7 @@ def test_a_worker_without_any_package_says_how_to_ship_them(pickled: Path, tmp_p
     assert done.returncode == 1
     told = done.stderr.splitlines()[-1]
     assert told.startswith("ModuleNotFoundError: this worker has no Python package '"), done.stderr
-    for word in ("--archives", "spark.executorEnv.PYTHONPATH", "ottla[spark]", "addPyFile"):
+    for word in ("--archives", "spark.executorEnv.PYTHONPATH", "Ottla with its extra 'spark'", "addPyFile"):
         assert word in told
 
 

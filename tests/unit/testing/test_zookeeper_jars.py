@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.runtime.installation import install_command
 from ottla.testing import zookeeper
 from ottla.testing.zookeeper import ZooKeeperUnavailable, find_zookeeper_jars, find_zookeeper_java, jars_in
 
@@ -53,7 +54,7 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     with pytest.raises(ZooKeeperUnavailable, match="no jars of ZooKeeper") as failure:
         find_zookeeper_jars()
     assert failure.value.hint is not None
-    assert "ottla[spark]" in failure.value.hint
+    assert install_command("spark") in failure.value.hint
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(zookeeper, "packaged_java", lambda: None)

@@ -17,6 +17,7 @@ from ottla.model.errors import OttlaError
 from ottla.model.limits import GIB, MIB
 from ottla.records import record_bounds
 from ottla.records.compression import Codec, compress, decompress
+from ottla.runtime.installation import install_command
 from ottla.runtime.posix_disk import PosixDisk, volume_size
 from ottla.runtime.process import is_root, raise_open_files_limit
 from ottla.storage.directory.directory_identity import PROBE_FILE, Owner, owner_of
@@ -201,4 +202,4 @@ def version_findings() -> Iterator[Finding]:
             "install with a C compiler and Python's headers, or set log.record.validation",
         )
     if shutil.which("java") is None:
-        yield ok("versions", "no Java on the path: only PySpark needs one, and pip install 'ottla[spark]' brings it")
+        yield ok("versions", f"no Java on the path: only PySpark needs one; to get it: {install_command('spark')}")

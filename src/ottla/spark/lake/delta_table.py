@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.installation import install_command
 from ottla.spark.errors import ColumnsRefused, LakeError
 from ottla.spark.lake.columns import TIMESTAMP
 from ottla.spark.lake.delta_appends import open_delta
@@ -24,7 +25,7 @@ try:
     from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
     from deltalake.transaction import AddAction, RemoveAction
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("loads need the package deltalake: pip install 'ottla[lake]'", name=error.name) from None
+    raise ModuleNotFoundError(f"loads need the package deltalake: {install_command('lake')}", name=error.name) from None
 
 T = TypeVar("T")
 

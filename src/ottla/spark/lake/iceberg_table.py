@@ -23,6 +23,7 @@ from pyarrow import fs
 
 from ottla.model.nearest import nearest_name
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.installation import install_command
 from ottla.spark.errors import LakeError, TableRefused
 from ottla.spark.lake.columns import check_partitions, stored_type
 from ottla.spark.lake.files import is_task_file, value_text
@@ -71,7 +72,7 @@ try:
     from pyiceberg.types import BooleanType, DateType, IntegerType, LongType, PrimitiveType
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "Iceberg tables need the package pyiceberg: pip install 'ottla[iceberg]'", name=error.name
+        f"Iceberg tables need the package pyiceberg: {install_command('iceberg')}", name=error.name
     ) from None
 
 # Another writer was first.

@@ -21,6 +21,7 @@ from ottla.model.errors import ConfigError
 from ottla.model.limits import MIB
 from ottla.observe.text import safe_line
 from ottla.runtime.clock import Clock, SystemClock
+from ottla.runtime.installation import install_command
 
 _TIMEOUT_S: Final = 10.0
 _ANSWER_BYTES_MAX: Final = 1 * MIB
@@ -185,7 +186,7 @@ class AwsMskToken:
             signer = import_module("aws_msk_iam_sasl_signer.MSKAuthTokenProvider")
         except ImportError:
             raise ConfigError(
-                "AWS_MSK_IAM needs the package aws-msk-iam-sasl-signer-python", hint="pip install 'ottla[msk]'"
+                "AWS_MSK_IAM needs the package aws-msk-iam-sasl-signer-python", hint=install_command("msk")
             ) from None
         region = self.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         if not region:

@@ -15,6 +15,7 @@ import pytest
 from ottla.client.wire.errors import AuthenticationFailed, TokenUnavailable
 from ottla.client.wire.security.tokens import AwsMskToken, ClientCredentials
 from ottla.model.errors import ConfigError
+from ottla.runtime.installation import install_command
 from ottla.security.secret import Secret
 from ottla.testing.fake_clock import FakeClock
 
@@ -218,4 +219,4 @@ def test_a_missing_signer_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
     with pytest.raises(ConfigError, match="aws-msk-iam") as missing:
         AwsMskToken("eu-west-1")()
-    assert "ottla[msk]" in str(missing.value.hint)
+    assert missing.value.hint == install_command("msk")
