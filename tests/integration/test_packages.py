@@ -1,0 +1,126 @@
+"""The source distribution and the wheel: what they hold, and an environment that has only them and what they name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+from typing import Final
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.architecture.source_tree import ROOT
+
+pytest.importorskip("hatchling")
+
+BUILT_WITHIN_S: Final = 300
+COMPILED: Final = {
+    "ottla/records/compiled_bounds.abi3.so",
+    "ottla/spark/arrow/librecord_fields.so",
+    "ottla/spark/arrow/librecord_rows.so",
+}
+# A part of what the tests alone are.
+SDIST_BYTES_MAX: Final = 3 << 20
+needs_compiler: Final = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+
+def build(target: str, source: Path, into: Path, **environment: str) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(into)]
+    subprocess.run(command, cwd=source, env=os.environ | environment, check=True, timeout=BUILT_WITHIN_S)
+    (built,) = into.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_source_distribution_has_no_tests_and_is_small(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        tops = {name.split("/")[1] for name in archive.getnames()}
+    assert tops >= {"src", "docs", "examples", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "PKG-INFO"}
+    assert not tops & {"tests", "bench", "dev", "dev_verbs.py"}
+    assert sdist.stat().st_size < SDIST_BYTES_MAX
+
+
+@needs_compiler
+def test_wheel_has_what_is_compiled_for_all_pythons_of_the_platform(wheel: Path) -> None:
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel.name.endswith(f"-cp311-abi3-{platform}.whl")
+    assert {name for name in contents(wheel) if name.endswith(".so")} == COMPILED
+
+
+def test_wheel_from_the_source_distribution_equals_that_from_the_checkout(
+    sdist: Path, wheel: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    rebuilt = build("wheel", source, tmp_path / "built")
+    assert rebuilt.name == wheel.name
+    found, expected = contents(rebuilt), contents(wheel)
+    assert sorted(found) == sorted(expected)
+    assert [name for name in expected if found[name] != expected[name]] == []
+
+
+def test_pure_wheel_is_for_every_platform_and_lacks_only_what_is_compiled(wheel: Path, tmp_path: Path) -> None:
+    pure = build("wheel", ROOT, tmp_path, OTTLA_PURE_PYTHON="1")
+    assert pure.name.endswith("-py3-none-any.whl")
+    assert contents(pure).keys() == contents(wheel).keys() - COMPILED
+
+
+@needs_compiler
+def test_installed_wheel_serves_with_nothing_but_the_packages_that_it_names(wheel: Path, tmp_path: Path) -> None:
+    clean = tmp_path / "clean"
+    venv.create(clean, with_pip=False)
+    python = clean / "bin" / "python"
+    (packages,) = clean.glob("lib/python*/site-packages")
+    for each in needed_by("ottla"):
+        link(each, packages)
+    options = ["--quiet", "--disable-pip-version-check", "--no-compile", "--no-index"]
+    install: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "install", *options, wheel]
+    subprocess.run(install, check=True, timeout=BUILT_WITHIN_S)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    check: list[str | Path] = [python, "-W", "error", ROOT / "tests" / "wheel_check.py"]
+    subprocess.run(check, cwd=tmp_path, env=environment, check=True, timeout=BUILT_WITHIN_S)
+
+
+def needed_by(name: str) -> Iterator[Distribution]:
+    """What a package needs without extras, and what that needs, as it is installed here."""
+    waiting, seen = [name], {name}
+    while waiting:
+        for text in distribution(waiting.pop()).requires or ():
+            requirement = Requirement(text)
+            is_needed = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            if is_needed and requirement.name not in seen:
+                seen.add(requirement.name)
+                waiting.append(requirement.name)
+                yield distribution(requirement.name)
+
+
+def link(package: Distribution, packages: Path) -> None:
+    """Programs, which are beside the packages' folder, are left out."""
+    for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
+        target = packages / top
+        if not target.exists():
+            target.symlink_to(Path(str(package.locate_file(top))))
