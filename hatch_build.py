@@ -71,13 +71,25 @@ class CompileHook(BuildHookInterface[Any]):
             self.app.display_warning(f"no C compiler: {wanted.without_it}")
             return False
         source = Path(self.root, "src", wanted.source)
-        flags = [*FLAGS, *(module_flags() if wanted.is_module else ())]
+        flags = [*FLAGS, *target_flags(sysconfig.get_platform()), *(module_flags() if wanted.is_module else ())]
         done = subprocess.run([compiler, *flags, "-o", target, source], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             self.app.display_warning(
                 f"{compiler} could not compile {source.name}, which is left out ({wanted.without_it}):\n{done.stderr}"
             )
         return done.returncode == 0
+
+
+def target_flags(platform: str) -> list[str]:
+    """On macOS the version and architectures of the wheel's tag; a compiler's defaults are those of its machine."""
+    if platform.startswith("linux-"):
+        # auditwheel recognises glibc or musl by the libraries that are needed, also where none of their functions is.
+        return ["-Wl,--no-as-needed"]
+    if not platform.startswith("macosx-"):
+        return []
+    _, version, architecture = platform.split("-")
+    architectures = ("arm64", "x86_64") if architecture == "universal2" else (architecture,)
+    return [f"-mmacosx-version-min={version}", *(part for each in architectures for part in ("-arch", each))]
 
 
 def module_flags() -> list[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
 from collections.abc import Iterator
@@ -30,6 +32,7 @@ COMPILED: Final = {
 }
 # A part of what the tests alone are.
 SDIST_BYTES_MAX: Final = 3 << 20
+CLASSIFIER: Final = "Programming Language :: Python :: 3."
 needs_compiler: Final = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
 
@@ -103,6 +106,26 @@ def test_installed_wheel_serves_with_nothing_but_the_packages_that_it_names(whee
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     check: list[str | Path] = [python, "-W", "error", ROOT / "tests" / "wheel_check.py"]
     subprocess.run(check, cwd=tmp_path, env=environment, check=True, timeout=BUILT_WITHIN_S)
+
+
+def test_wheels_are_tested_with_each_python_that_the_package_names() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    named = [each.removeprefix(CLASSIFIER) for each in settings["project"]["classifiers"] if CLASSIFIER in each]
+    assert named
+    assert {f"cp3{minor}-*" for minor in named} <= set(settings["tool"]["cibuildwheel"]["build"])
+
+
+@pytest.mark.parametrize(
+    ("platform", "expected"),
+    [
+        ("linux-x86_64", "-Wl,--no-as-needed"),
+        ("macosx-11.0-arm64", "-mmacosx-version-min=11.0 -arch arm64"),
+        ("macosx-10.13-universal2", "-mmacosx-version-min=10.13 -arch arm64 -arch x86_64"),
+    ],
+)
+def test_compiler_is_given_what_the_tag_of_a_wheel_says(platform: str, expected: str) -> None:
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))
+    assert hook["target_flags"](platform) == expected.split()
 
 
 def needed_by(name: str) -> Iterator[Distribution]:
