@@ -37,6 +37,7 @@ DOCS_VENV: Final = ROOT / ".venv-docs"
 EXTRAS: Final[dict[str, str]] = {
     "serve": "",
     "demo": "demo",
+    "lock": "dev,demo",
     "check": "dev,demo",
     "format": "dev,demo",
     "test": "dev,demo",
@@ -85,6 +86,7 @@ usage: ./dev VERB [arguments]
            chaos sink: Spark's exactly-once sink while brokers, coordinators, workers and drivers are killed;
            chaos transactions: transactional producers and read_committed readers through kills, pauses,
            partitions of the network and power cuts, also of Apache Kafka (tests/transactions_history/README.md)
+  lock     write requirements.lock for what pyproject.toml allows; lock --upgrade takes the newest versions
   sim      replication in virtual time: sim --minutes M searches fresh seeds, sim --seed N replays one with its trace;
            sim --consumers does the same for consumers that share partitions without a coordinator,
            sim --producer for a producer of batches, sim --transactions for transactions
@@ -461,6 +463,8 @@ def main(arguments: list[str]) -> int:
             return suites(rest)
         case "bench":
             return run(PYTHON, "-m", "bench", *rest)
+        case "lock":
+            return run(PYTHON, "-m", "releasing.requirements_lock", *rest)
         case "sim":
             if rest[:1] == ["--consumers"]:
                 return run(PYTHON, "-m", "tests.consumers_simulation", *rest[1:])

@@ -82,7 +82,7 @@ _LEFTOVER: Final = re.compile(r"\b(FIXME|TODO|XXX|HACK)\b")
 def test_nothing_is_left_to_do() -> None:
     offences = [
         f"{path.relative_to(ROOT)}:{number}"
-        for folder in ("src", "tests", "bench", "docs", "examples", "website")
+        for folder in ("src", "tests", "bench", "docs", "examples", "releasing", "website")
         for path in files_below(ROOT / folder, ".py", ".md")
         if path.name != "test_tidiness.py"
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
@@ -95,7 +95,7 @@ def test_no_code_is_excepted_from_the_format() -> None:
     """A table that the formatter would spread over many lines is a text that is split."""
     excepted = [
         str(path.relative_to(ROOT))
-        for folder in ("src", "tests", "bench", "examples", "website")
+        for folder in ("src", "tests", "bench", "examples", "releasing", "website")
         for path in files_below(ROOT / folder, ".py")
         if re.search(r"# fmt: (?:skip|off)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     ]
@@ -110,7 +110,7 @@ def test_no_comment_is_a_banner() -> None:
     """What a heading would divide is a class or a module, or is named by its functions."""
     found = [
         str(path.relative_to(ROOT))
-        for folder in ("src", "tests", "bench", "examples", "website")
+        for folder in ("src", "tests", "bench", "examples", "releasing", "website")
         for path in files_below(ROOT / folder, ".py")
         if _BANNER.search(path.read_text(encoding="utf-8"))
     ]

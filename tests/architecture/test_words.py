@@ -59,7 +59,7 @@ def found_in(path: Path, text: str) -> list[str]:
 def texts() -> Iterator[Path]:
     """Every page and source whose words are under test."""
     yield ROOT / "README.md"
-    for folder in ("src", "docs", "examples", "bench", "tests", "website"):
+    for folder in ("src", "docs", "examples", "bench", "tests", "releasing", "website"):
         yield from files_below(ROOT / folder, ".py", ".md")
 
 

@@ -1,0 +1,1 @@
+"""What a release has besides its packages: locked requirements and a bill of materials (docs/releasing.md)."""
