@@ -38,6 +38,7 @@ EXTRAS: Final[dict[str, str]] = {
     "serve": "",
     "demo": "demo",
     "lock": "dev,demo",
+    "sbom": "dev,demo,msk",
     "check": "dev,demo",
     "format": "dev,demo",
     "test": "dev,demo",
@@ -87,6 +88,7 @@ usage: ./dev VERB [arguments]
            chaos transactions: transactional producers and read_committed readers through kills, pauses,
            partitions of the network and power cuts, also of Apache Kafka (tests/transactions_history/README.md)
   lock     write requirements.lock for what pyproject.toml allows; lock --upgrade takes the newest versions
+  sbom     print the bill of materials of the package and its extras (docs/releasing.md)
   sim      replication in virtual time: sim --minutes M searches fresh seeds, sim --seed N replays one with its trace;
            sim --consumers does the same for consumers that share partitions without a coordinator,
            sim --producer for a producer of batches, sim --transactions for transactions
@@ -465,6 +467,8 @@ def main(arguments: list[str]) -> int:
             return run(PYTHON, "-m", "bench", *rest)
         case "lock":
             return run(PYTHON, "-m", "releasing.requirements_lock", *rest)
+        case "sbom":
+            return run(PYTHON, "-m", "releasing.sbom", *rest)
         case "sim":
             if rest[:1] == ["--consumers"]:
                 return run(PYTHON, "-m", "tests.consumers_simulation", *rest[1:])
