@@ -19,7 +19,7 @@ from website import metrics_page
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
-PAGES: Final = sorted([ROOT / "README.md", *DOCS.rglob("*.md"), ROOT / "examples" / "README.md"])
+PAGES: Final = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md"), ROOT / "examples" / "README.md"])
 
 _API_ROW: Final = re.compile(r"^\| (\d+) \| (\w+) \| (\d+)-(\d+) \|", re.MULTILINE)
 _FOLDER_ROW: Final = re.compile(r"^\| `(src/ottla/[\w/]+)/` \|", re.MULTILINE)
