@@ -48,7 +48,9 @@ EXTRAS: Final[dict[str, str]] = {
     "sim": "dev,demo",
 }
 
-UV: Final = "uv>=0.8,<1"
+UV: Final = "uv>=0.9,<1"
+# PySpark comes as sources with 450 MB of jars, of which a wheel is built that is unpacked at once.
+NOT_COMPRESSED: Final = "--config-settings-package=pyspark:--build-option=--compression=stored"
 # As many of an installer's last lines are shown when it fails.
 INSTALLER_LINES_SHOWN: Final = 30
 
@@ -186,7 +188,8 @@ def install(target: str) -> int:
     pip = (PYTHON, "-m", "pip")
     options = ("--disable-pip-version-check", "--no-compile")
     if not has_own_index() and run_silently(*pip, "install", *options, UV) == 0:
-        if install_by(PYTHON, "-m", "uv", "pip", "install", f"--python={PYTHON}", "--editable", target) == 0:
+        options_of_uv = (f"--python={PYTHON}", NOT_COMPRESSED)
+        if install_by(PYTHON, "-m", "uv", "pip", "install", *options_of_uv, "--editable", target) == 0:
             return 0
         say("uv could not install it; pip tries")
     return install_by(*pip, "install", "--progress-bar=off", *options, "--editable", target)
