@@ -277,7 +277,7 @@ def test_suites_are_what_test_leaves_out(tree: Path, monkeypatch: pytest.MonkeyP
         assert dev_verbs.suites(["-k", "librdkafka"]) == 0
     commands = written.read_text().splitlines()
     assert "-m not suite" in commands[0]
-    assert commands[1].endswith("-m suite or hypothesis --durations=30 -k librdkafka")
+    assert commands[1].endswith("-m suite or hypothesis or exhaustive --durations=30 -k librdkafka")
 
 
 def test_site_is_built_in_an_environment_apart_that_is_made_once(
