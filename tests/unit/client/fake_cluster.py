@@ -166,6 +166,8 @@ class FakeTransport:
         self.broker = broker
         self.requests: deque[bytes] = deque()
         self.answers = bytearray()
+        # Answers that are on their way, and when each arrives.
+        self.arriving: deque[tuple[int, bytes]] = deque()
         self.is_cut = False
         self.is_closed = False
         self._number = next(self._numbers)
@@ -180,12 +182,23 @@ class FakeTransport:
         if not self.answers:
             if self.is_cut:
                 raise ConnectionLost("the connection was cut")
-            self.broker.cluster.clock.advance(int(deadline.remaining_ms) + 1)
+            self.wait(int(deadline.remaining_ms) + 1)
+        if not self.answers:
             raise CallTimedOut("nothing came")
         count = min(len(buffer), len(self.answers))
         buffer[:count] = self.answers[:count]
         del self.answers[:count]
         return count
+
+    def wait(self, limit_ms: int) -> None:
+        """Turn time until an answer arrives, at most by `limit_ms`."""
+        clock = self.broker.cluster.clock
+        clock.advance(min([limit_ms, *(at_ms - clock.monotonic_ms() for at_ms, _ in self.arriving)]))
+        self.take_arrived()
+
+    def take_arrived(self) -> None:
+        while self.arriving and self.arriving[0][0] <= self.broker.cluster.clock.monotonic_ms():
+            self.answers += self.arriving.popleft()[1]
 
     def has_buffered(self) -> bool:
         return bool(self.answers)
@@ -213,6 +226,8 @@ class FakeBroker:
         self.node_id = node_id
         self.address = Address(f"broker-{node_id}", PORT)
         self.is_down = False
+        # So long an answer is on its way.
+        self.delay_ms = 0
         # It knows the other brokers, and no topics.
         self.is_behind = False
         # It knows of later leaders, with these epochs, than the others do.
@@ -232,6 +247,7 @@ class FakeBroker:
     def work(self, connection: FakeTransport) -> None:
         while connection.requests and not connection.is_cut:
             self._work_on(connection, connection.requests.popleft())
+        connection.take_arrived()
 
     def stop(self) -> None:
         self.is_down = True
@@ -257,7 +273,8 @@ class FakeBroker:
         elif fault is None and answer is not None:
             version, message = answer
             body = encode_response(api, version, message)
-            connection.answers += response_frame(api, version, header.correlation_id, body)
+            frame = response_frame(api, version, header.correlation_id, body)
+            connection.arriving.append((self.cluster.clock.monotonic_ms() + self.delay_ms, bytes(frame)))
 
     def _answer(self, api: ApiKey, version: int, body: memoryview) -> tuple[int, object] | None:
         if api is ApiKey.API_VERSIONS:
@@ -489,8 +506,20 @@ class FakeCluster:
                     if connection.answers or connection.is_cut:
                         ready += [stream for stream in streams if stream.fileno() == connection.fileno()]
         if not ready:
-            self.clock.advance(max(1, round(timeout_ms)))
+            self.clock.advance(max(1, round(self._until_arrival(streams, timeout_ms))))
         return ready
+
+    def _until_arrival(self, streams: Iterable[Readable], limit_ms: float) -> float:
+        """The time until an answer arrives on one of these; at most `limit_ms`."""
+        waited_for = {stream.fileno() for stream in streams}
+        arriving = [
+            at_ms - self.clock.monotonic_ms()
+            for broker in self.brokers.values()
+            for connection in broker.connections
+            if connection.fileno() in waited_for
+            for at_ms, _ in connection.arriving
+        ]
+        return min([limit_ms, *arriving])
 
     def metadata(
         self, request: MetadataRequest, knows_topics: bool, later_epochs: Mapping[TopicPartition, int]

@@ -148,18 +148,28 @@ class Fetcher:
                 continue
             groups.setdefault(leader.leader_id, {})[partition] = FetchTarget(leader.leader_epoch, topic_id)
         for leader_id, group in groups.items():
-            flight = self._machine.take_request(leader_id, group)
-            if flight is not None:
-                self._take_off(leader_id, flight)
+            if leader_id not in self._leaders:
+                self._take_off(leader_id, group)
 
     def _topic_id(self, partition: TopicPartition) -> UUID:
         if not self._machine.is_by_id(partition.topic):
             return ZERO_UUID
         return self._machine.checked_id(partition, self._cluster.topic(partition.topic).topic_id)
 
-    def _take_off(self, leader_id: int, flight: FetchFlight) -> None:
+    def _take_off(self, leader_id: int, targets: Mapping[TopicPartition, FetchTarget]) -> None:
+        """Send the next fetch of these partitions, if one has room.  Its time starts when its connection is open."""
         try:
-            connection = self._cluster.connect_broker(leader_id, flight.deadline, self._pool)
+            connect_by = self._cluster.retrying.deadline(self._cluster.options.request_timeout_ms)
+            connection = self._cluster.connect_broker(leader_id, connect_by, self._pool)
+        except ClientError as error:
+            for partition in targets:
+                self._machine.cannot_fetch(partition, error)
+            self._forget_stale_topics()
+            return
+        flight = self._machine.take_request(leader_id, targets)
+        if flight is None:
+            return
+        try:
             is_by_id = send_fetch(connection, flight.positions, self._limits, self._isolation, flight.deadline)
         except ClientError as error:
             self._lose(leader_id, error)

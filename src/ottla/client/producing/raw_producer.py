@@ -19,8 +19,9 @@ from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-# A call with a shorter time-out still has this long to find the leader: else it would never find it.
-LOOK_UP_MS_MIN: Final = 200
+# A call with a shorter time-out still has this long to find the leader: a round trip on a slow line, without which it
+# would never find it.
+LOOK_UP_MS_MIN: Final = 1_000
 # The longest wait in a flush: then it checks for expired batches.
 FLUSH_STEP_MS: Final = 1_000
 # The first version with every codec (KIP-110).

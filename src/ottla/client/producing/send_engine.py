@@ -30,7 +30,7 @@ _STEP_MS: Final = 1_000
 _IDLE_MS: Final = 60_000
 # How often it compares the partitions of topics in use with what the cluster's metadata says by now.
 _TOPICS_CHECK_MS: Final = 1_000
-_TOPIC_CHECK_CALL_MS: Final = 500
+_TOPIC_CHECK_CALL_MS: Final = 1_000
 _MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 log = logging.getLogger(__name__)

@@ -167,7 +167,7 @@ class ProducerSettings:
         return ClientOptions(
             client_id=self.client_id,
             request_timeout_ms=self.request_timeout_ms,
-            call_timeout_ms=min(_CALL_MS_MAX, self.request_timeout_ms),
+            call_timeout_ms=_CALL_MS,
             metadata_max_age_ms=self.metadata_max_age_ms,
             security=self.security,
         )
@@ -231,8 +231,8 @@ _PARSED: Final[Mapping[str, Callable[[Any], object]]] = {
     "security": given_security,
 }
 _UNBOUNDED: Final = 1 << 62
-# One attempt to reach a cluster: between two of them the thread looks after everything else.
-_CALL_MS_MAX: Final = 5_000
+# One attempt to reach a cluster, of several requests: between two of them the thread looks after everything else.
+_CALL_MS: Final = 5_000
 _LEAST: Final = {
     "linger_ms": 0,
     "batch_bytes": 1,

@@ -140,7 +140,11 @@ class Cluster:
         """The same without another attempt, for a caller that has more to do than to wait for brokers."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=allow_auto_topic_creation)
+        began_ms = self.clock.monotonic_ms()
         connection = self.connect_any(deadline)
+        if connection.opened_at_ms >= began_ms and deadline.remaining_ms < connection.round_trip_ms:
+            # A request that is cut closes its connection.  The next attempt has all its time for the request.
+            raise CallTimedOut(f"no time is left for METADATA after the connection to {connection.address} was opened")
         response = connection.call(ApiKey.METADATA, request, MetadataResponse, deadline, at_least=_METADATA_VERSION_MIN)
         return self._metadata.apply(response, self.clock.monotonic_ms(), names_every_topic=topics is None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from typing_extensions import Buffer
 
 from ottla.client.wire.address import Address
-from ottla.client.wire.errors import ClientError, ConnectionLost, ListenerMismatch, UnsupportedByBroker
+from ottla.client.wire.dialogue import Dialogue, Question
+from ottla.client.wire.errors import CallTimedOut, ClientError, ConnectionLost, ListenerMismatch, UnsupportedByBroker
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.reused_memory import ReusedMemory
@@ -27,6 +29,7 @@ from ottla.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from ottla.client.wire.security.sasl import SaslSession
+    from ottla.client.wire.security.tls import TlsTransport
 
 
 _BUFFER_BYTES: Final = 64 * KIB
@@ -59,6 +62,9 @@ class FrameReader:
         self._start = 0
         self._end = 0
         self._largest_bytes = _LAZY_FROM_BYTES
+        # The frame of which a part has arrived.
+        self._frame: memoryview | None = None
+        self._filled = 0
 
     @property
     def has_buffered(self) -> bool:
@@ -66,7 +72,24 @@ class FrameReader:
         return self._end > self._start
 
     def read(self, receive_into: ReceiveInto) -> memoryview:
-        """The next frame without its length.  Raises WireError for an impossible length."""
+        """The next frame without its length.  Raises WireError for an impossible length.
+
+        After an error of `receive_into` that has left the stream intact, the next call continues.
+        """
+        if self._frame is None:
+            self._frame = self._next_frame(receive_into)
+            self._filled = min(len(self._frame), self._end - self._start)
+            self._frame[: self._filled] = self._buffer[self._start : self._start + self._filled]
+            self._start += self._filled
+        frame = self._frame
+        while self._filled < len(frame):
+            self._filled += receive_into(frame[self._filled :])
+        self._largest_bytes = max(self._largest_bytes, len(frame))
+        self._frame = None
+        return frame
+
+    def _next_frame(self, receive_into: ReceiveInto) -> memoryview:
+        """Memory for the next frame, whose length has arrived."""
         while self._end - self._start < LENGTH_PREFIX.size:
             self._fill(receive_into)
         length: int = LENGTH_PREFIX.unpack_from(self._buffer, self._start)[0]
@@ -78,16 +101,9 @@ class FrameReader:
                 hint="is the peer a Kafka broker?",
             )
         self._start += LENGTH_PREFIX.size
-        frame = self._frame(length)
-        filled = min(length, self._end - self._start)
-        frame[:filled] = self._buffer[self._start : self._start + filled]
-        self._start += filled
-        while filled < length:
-            filled += receive_into(frame[filled:])
-        self._largest_bytes = max(self._largest_bytes, length)
-        return frame
+        return self._memory_for(length)
 
-    def _frame(self, length: int) -> memoryview:
+    def _memory_for(self, length: int) -> memoryview:
         is_largest = length > self._largest_bytes
         if self._memory is not None and length >= _REUSED_FROM_BYTES:
             lent = self._memory.lend(length, may_grow=not is_largest)
@@ -106,6 +122,7 @@ class FrameReader:
 T = TypeVar("T")
 
 _ERROR_CODE_BYTES: Final = 2
+_UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(_ERROR_CODE_BYTES, "big")
 _CORRELATION_ID_LIMIT: Final = 1 << 31
 # Above all versions.
 VERSION_MAX: Final = (1 << 15) - 1
@@ -124,13 +141,41 @@ class Sent(NamedTuple):
     correlation_id: int
     api: ApiKey
     version: int
+    sent_ms: int
+
+
+class _Talk:
+    """A dialogue under way; after `within` its present response is not expected any more."""
+
+    def __init__(self, dialogue: Dialogue, within: Deadline) -> None:
+        self._dialogue = dialogue
+        # The request that is due, or under way; None: the dialogue has ended.
+        self.due: Question | None = next(dialogue)
+        self.sent: Sent | None = None
+        self.within = within
+
+    def on_sent(self, sent: Sent, within: Deadline) -> None:
+        self.sent = sent
+        self.within = within
+
+    def on_response(self, response: object) -> None:
+        self.sent = None
+        try:
+            self.due = self._dialogue.send(response)
+        except StopIteration:
+            self.due = None
+
+    def on_error(self, error: ClientError | WireError) -> None:
+        """There is no response.  Raises what the dialogue makes of it."""
+        self.due = self._dialogue.throw(error)
 
 
 class Connection:
     """Uses versions that both sides know.  Several requests may be in flight; `receive` returns the response to the
     oldest.
 
-    After any error but one in a valid response the connection is closed: `is_open` is False.
+    After any error but one in a valid response the connection is closed: `is_open` is False.  Only one that is still
+    being opened outlives a time-out of its caller's.
     """
 
     def __init__(
@@ -157,6 +202,14 @@ class Connection:
         self._first_request_id = -1
         # Responses that arrived during a login between two requests, and that no caller has received yet.
         self._arrived: deque[tuple[Sent, memoryview]] = deque()
+        # The TLS handshake, and then the requests, that are left of its opening.
+        self._handshake: TlsTransport | None = None
+        self._opening: _Talk | None = None
+        # Whether nothing has arrived in the last call of `finish_opening`.
+        self._is_silent = False
+        # From the last request of the opening to its response, and when that came.
+        self.round_trip_ms: float = 0
+        self.opened_at_ms: float = -math.inf
         self._sasl: SaslSession | None = None
         if options.security.login is not None:
             # Imported late: clients without a login need none of it.
@@ -178,19 +231,75 @@ class Connection:
 
         Large responses are received into `memory`.
         """
-        deadline = deadline.at_most(options.connect_timeout_ms)
-        transport = dial(address, deadline)
+        connection = cls.dial(address, dial, options, clock, deadline, memory)
+        try:
+            connection.finish_opening(deadline)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @classmethod
+    def dial(
+        cls,
+        address: Address,
+        dial: Dial,
+        options: ClientOptions,
+        clock: Clock,
+        deadline: Deadline,
+        memory: ReusedMemory | None = None,
+    ) -> Connection:
+        """A TCP connection, to be opened by `finish_opening`."""
+        transport = dial(address, deadline.at_most(options.connect_timeout_ms))
+        handshake: TlsTransport | None = None
         if options.security.protocol.uses_tls:
             # Imported late: `ssl` takes longer to import than the client.
-            from ottla.client.wire.security.tls import secure
+            from ottla.client.wire.security.tls import start_tls
 
-            transport = secure(transport, address, options.security.tls, deadline)
+            transport = handshake = start_tls(transport, address, options.security.tls)
         connection = cls(transport, address, options, clock, memory)
-        connection._negotiate(deadline)
-        if connection._sasl is not None:
-            connection._log_in(connection._sasl, deadline)
-        connection._first_request_id = connection._next_correlation_id
+        connection._handshake = handshake
+        connection._opening = _Talk(connection._open(), Deadline(clock, options.connect_timeout_ms))
         return connection
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether `finish_opening` has not finished."""
+        return self._opening is not None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing has arrived during the last call of `finish_opening`, which it has not finished."""
+        return self._opening is not None and self._is_silent
+
+    def finish_opening(self, deadline: Deadline) -> None:
+        """Shake hands, negotiate versions, log in; nothing to do for a connection that has.
+
+        Each step has its own time-out: `connect_timeout_ms` for the TLS handshake, and the smaller of this and
+        `request_timeout_ms` for a request.  After any error the connection is closed, but for CallTimedOut when
+        `deadline` passes before that: the next call continues from there, so that a line that is slower than its
+        callers' deadlines is opened nevertheless.
+        """
+        opening = self._opening
+        if opening is None:
+            return
+        self._is_silent = True
+        try:
+            if self._handshake is not None:
+                self._handshake.shake_hands(deadline.at_most(opening.within.remaining_ms))
+                self._handshake = None
+                self._is_silent = False
+            self._converse(opening, deadline)
+        except CallTimedOut:
+            if opening.within.has_passed:
+                self.close()
+            raise
+        except BaseException:
+            self.close()
+            raise
+        self._opening = None
+        self.opened_at_ms = self._clock.monotonic_ms()
+        self._first_request_id = self._next_correlation_id
 
     def fileno(self) -> int:
         return self._transport.fileno()
@@ -233,18 +342,18 @@ class Connection:
     ) -> Sent:
         """Send a request whose body is the concatenation of these pieces.  A login that is due precedes it."""
         if self._sasl is not None and self._sasl.is_due:
-            self._log_in(self._sasl, deadline.at_most(self._options.request_timeout_ms))
+            self._log_in_again(self._sasl, deadline)
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) % _CORRELATION_ID_LIMIT
         head = REQUEST_HEAD.pack(api, version, correlation_id, len(self._client_id)) + self._client_id
         if request_header_version(api, version) == 2:
             head += b"\x00"
         length = len(head) + sum(memoryview(piece).nbytes for piece in body)
-        sent = Sent(correlation_id, api, version)
+        self._used_at_ms = self._clock.monotonic_ms()
+        sent = Sent(correlation_id, api, version, self._used_at_ms)
         self._transmit([LENGTH_PREFIX.pack(length) + head, *body], deadline)
         if expects_response:
             self.in_flight.append(sent)
-        self._used_at_ms = self._clock.monotonic_ms()
         return sent
 
     def receive(self, deadline: Deadline) -> tuple[Sent, memoryview]:
@@ -260,6 +369,10 @@ class Connection:
             correlation_id, position = read_response_header(sent.api, sent.version, frame, 0, len(frame))
             if correlation_id != sent.correlation_id:
                 raise WireError(f"{self.address} answered request {correlation_id}, not {sent.correlation_id}")
+        except CallTimedOut:
+            if self._opening is None:
+                self.close()
+            raise
         except BaseException as error:
             is_first = bool(self.in_flight) and self.in_flight[0].correlation_id == self._first_request_id
             # After an interruption in the middle of a frame the stream cannot be read further.
@@ -304,6 +417,7 @@ class Connection:
             self.is_open = False
             self.in_flight.clear()
             self._arrived.clear()
+            self._opening = None
             self._transport.close()
 
     def _transmit(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
@@ -316,61 +430,90 @@ class Connection:
             self.close()
             raise
 
-    def _log_in(self, sasl: SaslSession, deadline: Deadline) -> None:
-        """First, and again before the session ends (KIP-368): responses in flight arrive before those of the login."""
-
-        def call(api: ApiKey, message: object, answer: type[T], at_least: int) -> T:
-            version = self.version_of(api, at_least=at_least)
-            body = [encode_request(api, version, message)]
-            sent = self.send(api, version, body, deadline)
-            while True:
-                received, response = self.receive(deadline)
-                if received is sent:
-                    return self.decode(api, version, response, answer)
-                earlier.append((received, response))
-
+    def _log_in_again(self, sasl: SaslSession, deadline: Deadline) -> None:
+        """Before the session ends (KIP-368): responses in flight arrive before those of the login."""
         # `receive` must read from the broker meanwhile.
         earlier, self._arrived = self._arrived, deque()
         try:
-            sasl.log_in(call)
+            self._converse(_Talk(sasl.log_in(), deadline), deadline, earlier)
         except BaseException:
             self.close()
             raise
         self._arrived = earlier
 
-    def _negotiate(self, deadline: Deadline) -> None:
+    def _converse(self, talk: _Talk, deadline: Deadline, earlier: deque[tuple[Sent, memoryview]] | None = None) -> None:
+        """Continue a dialogue to its end.  CallTimedOut at `deadline`, or when a response is late.
+
+        Responses to requests that were in flight before it are appended to `earlier`.
+        """
+        while talk.due is not None:
+            try:
+                if talk.sent is None:
+                    self._send_question(talk.due, talk, deadline)
+                response = self._response_to(talk.due, talk, deadline, earlier)
+            except CallTimedOut:
+                raise
+            except (ClientError, WireError) as error:
+                talk.on_error(error)
+            else:
+                self._is_silent = False
+                talk.on_response(response)
+
+    def _send_question(self, question: Question, talk: _Talk, deadline: Deadline) -> None:
+        if deadline.has_passed:  # a request that is cut while it is sent closes the connection
+            raise CallTimedOut(f"no time is left to open the connection to {self.address}")
+        version = question.version
+        if version is None:
+            version = self.version_of(question.api, at_least=question.at_least)
+        within = Deadline(self._clock, min(self._options.request_timeout_ms, self._options.connect_timeout_ms))
+        body = [encode_request(question.api, version, question.message)]
+        talk.on_sent(self.send(question.api, version, body, deadline), within)
+
+    def _response_to(
+        self, question: Question, talk: _Talk, deadline: Deadline, earlier: deque[tuple[Sent, memoryview]] | None
+    ) -> object:
+        while True:
+            received, body = self.receive(deadline.at_most(talk.within.remaining_ms))
+            if received is talk.sent:
+                break
+            assert earlier is not None, "nothing else is in flight on a connection that is opened"
+            earlier.append((received, body))
+        self.round_trip_ms = self._used_at_ms - received.sent_ms
+        version = received.version
+        if question.api is ApiKey.API_VERSIONS and bytes(body[:_ERROR_CODE_BYTES]) == _UNSUPPORTED_VERSION:
+            version = 0  # a broker that lacks the version answers in the first one (KIP-511)
+        return self.decode(question.api, version, body, object)
+
+    def _open(self) -> Dialogue:
+        yield from self._negotiate()
+        if self._sasl is not None:
+            yield from self._sasl.log_in()
+
+    def _negotiate(self) -> Dialogue:
         """ApiVersions (KIP-511): our highest version first; a broker that lacks it answers in v0 with its own
         versions."""
         version = KNOWN_VERSIONS[ApiKey.API_VERSIONS].highest
+        request = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
         try:
-            response = self._ask_versions(version, deadline)
+            response = yield Question(ApiKey.API_VERSIONS, request, version=version)
+            assert isinstance(response, ApiVersionsResponse)
             if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
                 theirs = [row.max_version for row in response.api_keys if row.api_key == ApiKey.API_VERSIONS]
-                response = self._ask_versions(max(0, min([version - 1, *theirs])) if theirs else 0, deadline)
-            if response.error_code:
-                raise UnsupportedByBroker(f"{self.address} answered error {response.error_code} to ApiVersions")
+                version = max(0, min([version - 1, *theirs])) if theirs else 0
+                response = yield Question(ApiKey.API_VERSIONS, request, version=version)
+                assert isinstance(response, ApiVersionsResponse)
         except ConnectionLost as error:
             raise ConnectionLost(str(error), hint=_NO_BROKER_HINT) from error
         except TlsRecordReceived as error:
-            self.close()
             raise ListenerMismatch(
                 f"{self.address} speaks TLS, and security.protocol is {self._options.security.protocol}",
                 hint="set security.protocol to SSL, or to SASL_SSL for a listener that requires a login",
             ) from error
         except WireError as error:
-            self.close()
             raise ConnectionLost(
                 f"{self.address} does not answer as a broker: {error}", hint=_NO_BROKER_HINT
             ) from error
-        except ClientError:
-            self.close()
-            raise
+        if response.error_code:
+            raise UnsupportedByBroker(f"{self.address} answered error {response.error_code} to ApiVersions")
         self._versions = {row.api_key: VersionRange(row.min_version, row.max_version) for row in response.api_keys}
         self._features = {row.name: row.max_version_level for row in response.finalized_features}
-
-    def _ask_versions(self, version: int, deadline: Deadline) -> ApiVersionsResponse:
-        request = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
-        self.send(ApiKey.API_VERSIONS, version, [encode_request(ApiKey.API_VERSIONS, version, request)], deadline)
-        _, body = self.receive(deadline)
-        refused = bytes(body[:_ERROR_CODE_BYTES]) == ErrorCode.UNSUPPORTED_VERSION.to_bytes(_ERROR_CODE_BYTES, "big")
-        return self.decode(ApiKey.API_VERSIONS, 0 if refused else version, body, ApiVersionsResponse)

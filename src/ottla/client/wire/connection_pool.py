@@ -24,35 +24,52 @@ class ConnectionPool:
         self._clock = clock
         self._memory = memory
         self._connections: dict[Address, Connection] = {}
+        # Those at which nothing has accepted a connection lately.
+        self._unreached: set[Address] = set()
 
     def connect(self, address: Address, deadline: Deadline) -> Connection:
-        """The connection to this address, a new one when there is no fresh one."""
+        """The connection to this address, a new one when there is no fresh one.
+
+        One that could not be opened before an earlier deadline is kept, and opened further.
+        """
         connection = self._connections.get(address)
-        if connection is not None:
-            if connection.is_fresh:
-                return connection
-            connection.close()
-        connection = Connection.open(address, self._dial, self._options, self._clock, deadline, self._memory)
-        self._connections[address] = connection
+        if connection is None or not connection.is_fresh:
+            if connection is not None:
+                connection.close()
+            connection = self._connections[address] = self._dialled(address, deadline)
+        connection.finish_opening(deadline)
+        return connection
+
+    def _dialled(self, address: Address, deadline: Deadline) -> Connection:
+        self._unreached.add(address)
+        connection = Connection.dial(address, self._dial, self._options, self._clock, deadline, self._memory)
+        self._unreached.discard(address)
         return connection
 
     def connect_any(self, addresses: Iterable[Address], deadline: Deadline) -> Connection:
-        """A connection to any of them: an open one first, one to a broker whose last connection failed at the end.
+        """A connection to any of them: an open one first, then one that is being opened; at the end those to brokers
+        whose last connection failed, or of which nothing came.
 
         A broker that cannot serve closes its connections: another one must get the next request.
         Raises BrokerUnreachable with the reason of each.
         """
-        opened = [address for address, connection in self._connections.items() if connection.is_fresh]
-        failed = {address for address, connection in self._connections.items() if not connection.is_open}
+        usable = [address for address, each in self._connections.items() if each.is_fresh and not each.is_silent]
+        opened = sorted(usable, key=lambda address: self._connections[address].is_opening)
+        failed = self._unreached.union(
+            address for address, each in self._connections.items() if not each.is_open or each.is_silent
+        )
         failures: list[ClientError] = []
-        for address in dict.fromkeys([*opened, *sorted(addresses, key=failed.__contains__)]):
+        candidates = dict.fromkeys([*opened, *sorted(addresses, key=failed.__contains__)])
+        for address in candidates:
             try:
                 return self.connect(address, deadline)
             except ClientError as error:
                 if not error.is_retriable:
                     raise
                 failures.append(error)
-        if len(failures) == 1:
+            if deadline.has_passed:
+                break
+        if len(candidates) == 1:
             raise failures[0]
         raise BrokerUnreachable("no broker can be reached: " + "; ".join(str(failure) for failure in failures))
 

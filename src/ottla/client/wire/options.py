@@ -12,6 +12,7 @@ from ottla.model.limits import MIB
 class ClientOptions:
     """All times in ms.
 
+    connect_timeout_ms       a TCP connection, its TLS handshake, and each request that opens it
     request_timeout_ms       one request, from sending it to its whole response
     call_timeout_ms          a call with all its retries, when the caller names no other time
     unknown_topic_wait_ms    how long an unknown topic is retried: it may just have been created

@@ -129,11 +129,6 @@ class ScriptedTransport:
         self.is_closed = True
 
 
-def connection_over(data: bytes) -> tuple[Connection, ScriptedTransport]:
-    transport = ScriptedTransport(data)
-    return Connection(transport, Address("evil", 1), ClientOptions(), FakeClock()), transport
-
-
 @pytest.mark.parametrize(
     ("answer", "what"),
     [
@@ -147,9 +142,11 @@ def connection_over(data: bytes) -> tuple[Connection, ScriptedTransport]:
     ],
 )
 def test_connection_closes_itself_when_the_answer_breaks_the_protocol(answer: bytes, what: str) -> None:
-    connection, transport = connection_over(answer)
+    transport, clock = ScriptedTransport(answer), FakeClock()
+    address = Address("evil", 1)
+    connection = Connection.dial(address, lambda *_: transport, ClientOptions(), clock, Deadline(clock, 1000))
     with pytest.raises(ConnectionLost, match="does not answer as a broker") as lost:
-        connection._negotiate(Deadline(FakeClock(), 1000))
+        connection.finish_opening(Deadline(clock, 1000))
     assert isinstance(lost.value.__cause__, WireError)
     assert what in str(lost.value)
     assert "is the peer a Kafka broker" in str(lost.value.hint)

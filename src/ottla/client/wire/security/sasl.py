@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from ottla.client.wire.address import Address
+from ottla.client.wire.dialogue import Dialogue, Question
 from ottla.client.wire.errors import (
     AuthenticationFailed,
     BrokerRefused,
@@ -29,8 +30,6 @@ from ottla.security.mechanism import SaslMechanism
 from ottla.security.sasl_messages import CLIENT_ACKNOWLEDGES_ERROR, BearerMessage, PlainMessage, is_bearer_token
 from ottla.security.scram import ScramClient, ScramRejected
 from ottla.security.secret import Secret
-
-T = TypeVar("T")
 
 # The part of a session's life after which the client logs in again; random, so that clients do not do so in step.  As
 # Java's clients.
@@ -111,12 +110,6 @@ def exchange_of(login: Login) -> Exchange:
     return _Scram(ScramClient(login.mechanism, login.username, password, nonce))
 
 
-class Call(Protocol):
-    """Sends one request on the connection and returns its response."""
-
-    def __call__(self, api: ApiKey, message: object, answer: type[T], at_least: int) -> T: ...
-
-
 class SaslSession:
     """The logins of one connection.  `due_ms` is when the next one is due, on the clock that runs while a machine is
     suspended; None: never."""
@@ -134,23 +127,24 @@ class SaslSession:
     def is_due(self) -> bool:
         return self.due_ms is not None and self._clock.boottime_ms() >= self.due_ms
 
-    def log_in(self, call: Call) -> None:
+    def log_in(self) -> Dialogue:
         """Raises AuthenticationFailed, ListenerMismatch and other ClientErrors: the connection must be closed then."""
         self.due_ms = None  # it is under way
         try:
             exchange = exchange_of(self._login)
         except ConfigError as error:  # of a file that cannot be read now, or a missing package
             raise AuthenticationFailed(str(error), hint=error.hint) from error
-        self._choose_mechanism(call)
+        yield from self._choose_mechanism()
         message: bytes | None = exchange.first()
         for _ in range(_ROUNDS_MAX):
             assert message is not None
             try:
-                response = call(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(message), SaslAuthenticateResponse, 0)
+                response = yield Question(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(message))
             except ConnectionLost as error:
                 raise ConnectionLost(
                     f"{self._peer} closed the connection during the login of {self._login}", hint=_CLOSED_HINT
                 ) from error
+            assert isinstance(response, SaslAuthenticateResponse)
             if response.error_code:
                 raise self._refused(response)
             try:
@@ -164,12 +158,13 @@ class SaslSession:
                 return
         raise self._failed("the exchange has no end", hint="is the peer a Kafka broker?")
 
-    def _choose_mechanism(self, call: Call) -> None:
+    def _choose_mechanism(self) -> Dialogue:
         mechanism = self._login.mechanism
         try:
-            response = call(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism), SaslHandshakeResponse, 1)
+            response = yield Question(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism), at_least=1)
         except UnsupportedByBroker as error:
             raise ListenerMismatch(f"{self._peer} offers no SASL", hint=_NO_SASL_HINT) from error
+        assert isinstance(response, SaslHandshakeResponse)
         code = error_code_of(response.error_code)
         if code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             enabled = ", ".join(safe_line(name[:_ERROR_TEXT_MAX]) for name in response.mechanisms) or "none"

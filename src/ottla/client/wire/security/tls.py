@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 from typing_extensions import Buffer
 
 from ottla.client.wire.address import Address
-from ottla.client.wire.errors import ClientError, ConnectionLost, ListenerMismatch, TlsFailed
+from ottla.client.wire.errors import CallTimedOut, ClientError, ConnectionLost, ListenerMismatch, TlsFailed
 from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.security.certificate_store import CertificateStore
 from ottla.client.wire.security.settings import PemSource, SecretFile, SecretText, TlsSettings
@@ -76,11 +76,16 @@ class TlsTransport:
         self._is_open = False
 
     def shake_hands(self, deadline: Deadline) -> None:
-        """Raises TlsFailed and ListenerMismatch, which no repetition helps, and ConnectionLost."""
+        """Raises TlsFailed and ListenerMismatch, which no repetition helps, and ConnectionLost.
+
+        After CallTimedOut it may be called again, and continues.
+        """
         while True:
             try:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
+                if deadline.has_passed:  # what is taken out to be sent, and is not sent, would be missing later
+                    raise CallTimedOut(f"no time is left for the TLS handshake with {self._peer}") from None
                 self._flush(deadline)
                 try:
                     self._receive(deadline)
@@ -169,19 +174,17 @@ class TlsTransport:
         raise _meaning(error, self._peer, has_certificate=self._has_certificate) from error
 
 
-def secure(inner: Transport, address: Address, settings: TlsSettings, deadline: Deadline) -> TlsTransport:
-    """TLS over a connected transport, which is closed when the handshake fails."""
+def start_tls(inner: Transport, address: Address, settings: TlsSettings) -> TlsTransport:
+    """TLS over a connected transport, before its handshake; the transport is closed when there can be none."""
     try:
         context = tls_context(settings)
-        transport = TlsTransport(inner, context, address, has_certificate=settings.certificate is not None)
-        transport.shake_hands(deadline)
+        return TlsTransport(inner, context, address, has_certificate=settings.certificate is not None)
     except ConfigError as error:  # of a file that cannot be used now
         inner.close()
         raise TlsFailed(str(error), hint=error.hint) from error
     except BaseException:
         inner.close()
         raise
-    return transport
 
 
 def tls_context(settings: TlsSettings) -> ssl.SSLContext:

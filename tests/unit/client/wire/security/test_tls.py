@@ -19,7 +19,7 @@ from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.security.setting_names import client_security
 from ottla.client.wire.security.settings import SecretFile, TlsSettings
-from ottla.client.wire.security.tls import secure, tls_context
+from ottla.client.wire.security.tls import TlsTransport, start_tls, tls_context
 from ottla.client.wire.transport import TcpTransport, Transport, dial_tcp
 from ottla.model.errors import ConfigError
 from ottla.protocol.api import ApiKey
@@ -175,16 +175,11 @@ def test_a_client_certificate_that_the_broker_does_not_trust_is_named(version: s
         connect(broker, trusting() | own_certificate(foreign_authority()))
 
 
-class ClosedForSending:
-    """A transport whose peer has closed: what it sent before can be received."""
-
+class Forwarding:
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
-        self.is_closed_by_peer = False
 
     def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
-        if self.is_closed_by_peer:
-            raise ConnectionLost("broken pipe")
         self._inner.send(pieces, deadline)
 
     def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
@@ -200,6 +195,17 @@ class ClosedForSending:
         self._inner.close()
 
 
+class ClosedForSending(Forwarding):
+    """A transport whose peer has closed: what it sent before can be received."""
+
+    is_closed_by_peer = False
+
+    def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
+        if self.is_closed_by_peer:
+            raise ConnectionLost("broken pipe")
+        super().send(pieces, deadline)
+
+
 def test_a_refusal_that_came_before_a_failed_request_is_reported() -> None:
     context = server_context(certificate_of(), demands_certificate=True)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -212,31 +218,30 @@ def test_a_refusal_that_came_before_a_failed_request_is_reported() -> None:
         transport.close()
 
 
-class Injected:
+def secure(inner: Transport, address: Address, settings: TlsSettings, until: Deadline) -> TlsTransport:
+    transport = start_tls(inner, address, settings)
+    try:
+        transport.shake_hands(until)
+    except BaseException:
+        transport.close()
+        raise
+    return transport
+
+
+class Injected(Forwarding):
     """A transport from which another peer's bytes come when a test says so."""
 
-    def __init__(self, inner: Transport) -> None:
-        self._inner = inner
-        self.next_bytes = b""
-
-    def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
-        self._inner.send(pieces, deadline)
+    next_bytes = b""
 
     def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
         if not self.next_bytes:
-            return self._inner.receive_into(buffer, deadline)
+            return super().receive_into(buffer, deadline)
         count = len(self.next_bytes)
         buffer[:count] = self.next_bytes
         return count
 
     def has_buffered(self) -> bool:
         return False
-
-    def fileno(self) -> int:
-        return self._inner.fileno()
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 @pytest.mark.parametrize("injected", [b"\x00\x00\x00\x10HTTP/1.1 400", b"\x17\x03\x03\x00\x20" + bytes(32)])
@@ -287,12 +292,52 @@ def test_a_broker_that_goes_away_is_a_lost_connection() -> None:
 
 def test_a_handshake_without_an_answer_ends_with_the_deadline() -> None:
     ours, theirs = socket.socketpair()
+    address = Address(HOST, 1)
     try:
         with pytest.raises(CallTimedOut):
-            secure(TcpTransport(ours, Address(HOST, 1)), Address(HOST, 1), TlsSettings(), deadline(20))
+            Connection.open(
+                address,
+                lambda address, deadline: TcpTransport(ours, address),
+                ClientOptions(security=client_security(trusting())),
+                SYSTEM_CLOCK,
+                deadline(20),
+            )
         assert ours.fileno() == -1
     finally:
         theirs.close()
+
+
+def test_a_handshake_on_a_slow_line_continues_after_each_deadline() -> None:
+    with SecureFakeBroker(server_context(certificate_of())) as broker:
+        options = ClientOptions(security=client_security(trusting()))
+        slow = HeldBack(dial_tcp(broker.address, deadline()))
+        connection = Connection.dial(broker.address, lambda address, deadline: slow, options, SYSTEM_CLOCK, deadline())
+        cuts_count = 0
+        while connection.is_opening:
+            try:
+                connection.finish_opening(deadline())
+            except CallTimedOut:
+                cuts_count += 1
+        assert cuts_count >= 2  # the handshake, and the versions
+        slow.is_slow = False
+        assert ask_metadata(connection) == "fake"
+        connection.close()
+
+
+class HeldBack(Forwarding):
+    """Bytes arrive for the second call that waits for them: the first one ends with its deadline."""
+
+    is_slow = True
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner)
+        self._has_waited = False
+
+    def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
+        self._has_waited = self.is_slow and not self._has_waited
+        if self._has_waited:
+            raise CallTimedOut("nothing came in time")
+        return super().receive_into(buffer, deadline)
 
 
 def test_a_context_is_kept_until_a_file_changes(tmp_path: Path) -> None:
