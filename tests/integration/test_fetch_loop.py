@@ -31,7 +31,7 @@ def test_offset_query_is_sent_again_when_no_broker_could_answer(monkeypatch: pyt
     monkeypatch.setattr(fetch_loop, "try_list_offsets", no_broker)
     desk = Desk(auto_offset_reset="earliest")
     desk.start(0)
-    loop = FetchLoop(desk.engine, "127.0.0.1:1", desk.settings, WakeUp())
+    loop = FetchLoop(desk.engine, "127.0.0.1:1", desk.settings, WakeUp(), name="consumer of a test")
     while len(asked) < 2:
         loop.turn()
     # A thread that is closed before it starts only closes its resources.

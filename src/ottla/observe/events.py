@@ -30,6 +30,7 @@ LEVEL_NAMES: Final = ("debug", "info", "warning", "error")
 DEFAULT_LEVEL: Final = "info"
 
 _FACTS: Final = "ottla_facts"
+_EVENT: Final = "ottla_event"
 _IS_FREQUENT: Final = "ottla_is_frequent"
 FREQUENT_EVERY_S: Final = 1.0
 # Of syslog, as sd-daemon(3) marks lines: err, warning, info, debug.
@@ -47,6 +48,13 @@ class MultilineFact(NamedTuple):
 def fields(**facts: object) -> dict[str, object]:
     """The facts of an event, for `extra=`."""
     return {_FACTS: facts}
+
+
+def named(event: str, **facts: object) -> dict[str, object]:
+    """The name and the facts of an event whose message is a sentence, for `extra=`: of a client, whose program may have
+    another formatter.
+    """
+    return {_EVENT: event, _FACTS: facts}
 
 
 def frequent(**facts: object) -> dict[str, object]:
@@ -141,11 +149,11 @@ def _time_text(record: logging.LogRecord) -> str:
 
 
 def _event_text(record: logging.LogRecord, facts: Mapping[str, object]) -> str:
-    message = record.getMessage()
-    if _EVENT_NAME.match(message) is not None:
-        return line_of(message, facts)
+    event = getattr(record, _EVENT, None) or record.getMessage()
+    if _EVENT_NAME.match(event) is not None:
+        return line_of(event, facts)
     # A library's message: its logger is the noun.
-    return line_of(f"{record.name.split('.', 1)[0]}.said", {"text": message})
+    return line_of(f"{record.name.split('.', 1)[0]}.said", {"text": event})
 
 
 def _marked(lines: Iterable[str]) -> list[str]:

@@ -7,21 +7,19 @@ no member.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.client.consumer_registry.group_nodes import GroupPaths, decode_consumer
 from ottla.client.groups.subscription import Subscription
+from ottla.client.wire.client_log import GROUP
 from ottla.consumers.share import GroupView
 from ottla.coordination import layout, topic_nodes
 from ottla.coordination.node_json import NodeDamaged
 from ottla.coordination.topic_nodes import TopicPointer
 from ottla.coordination.tree import NoNode, StandingWatch, Tree
 from ottla.observe.events import fields
-
-log = logging.getLogger(__name__)
 
 
 class GroupReading(NamedTuple):
@@ -139,4 +137,4 @@ class GroupReader:
     def _report(self, error: NodeDamaged) -> None:
         if error.path not in self._reported:
             self._reported.add(error.path)
-            log.warning("consumer.node_ignored", extra=fields(path=error.path, problem=error, hint=error.hint))
+            GROUP.warning("consumer.node_ignored", extra=fields(path=error.path, problem=error, hint=error.hint))

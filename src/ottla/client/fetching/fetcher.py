@@ -193,8 +193,9 @@ class Fetcher:
             if leader in ready:
                 fetched += self._land(leader)
             elif leader.flight.deadline.has_passed:
-                leader.connection.close()
-                self._lose(leader.leader_id, CallTimedOut(f"{leader.connection.address} did not answer a fetch"))
+                late = CallTimedOut(f"{leader.connection.address} did not answer a fetch")
+                leader.connection.close(late)
+                self._lose(leader.leader_id, late)
         if fetched:
             self._send()
         return fetched, self._wake in ready

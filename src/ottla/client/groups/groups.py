@@ -23,6 +23,7 @@ from ottla.client.groups.group_types import (
     ListedGroup,
     decode_assignment,
 )
+from ottla.client.wire.client_log import METADATA
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.errors import BrokerRefused, ClientError, error_code_of
@@ -32,6 +33,8 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.errors import WireError
 from ottla.model.group_partition import partition_of
 from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition, indexes_by_topic
+from ottla.observe.events import named
+from ottla.observe.text import safe_line
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -78,12 +81,28 @@ class Coordinators:
         self._cluster = cluster
         self._kind = kind
         self._known: dict[str, Coordinator] = {}
+        # As they were found last, known or not.
+        self._found: dict[str, Coordinator] = {}
 
     def of(self, key: str, deadline: Deadline) -> Coordinator:
         """Raises ClientError."""
         if key not in self._known:
             self._known[key] = self._find(key, deadline)
+            if self._found.get(key) != self._known[key]:
+                self._found[key] = self._known[key]
+                self._log_found(key, self._known[key])
         return self._known[key]
+
+    def _log_found(self, key: str, found: Coordinator) -> None:
+        METADATA.info(
+            "the coordinator of %s %s is broker %d at %s:%d",
+            _NAMES[self._kind],
+            safe_line(key),
+            found.node_id,
+            safe_line(found.host),
+            found.port,
+            extra=named("coordinator.found", kind=_NAMES[self._kind], key=key, node_id=found.node_id),
+        )
 
     def connect(self, key: str, deadline: Deadline) -> Connection:
         """The cluster's own connection to the coordinator.  Raises ClientError."""

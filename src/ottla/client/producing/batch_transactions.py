@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Final
 
 from ottla.client.producing.errors import TransactionAborted, TransactionOutcomeUnknown
 from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
@@ -15,13 +13,12 @@ from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.producing.transaction_driver import TransactionDriver
 from ottla.client.producing.transaction_machine import Pending
+from ottla.client.wire.client_log import PRODUCER
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import CallTimedOut, ClientError, ProducerStopped
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.observe.events import fields
-
-_log: Final = logging.getLogger(__name__)
 
 
 class BatchTransactions:
@@ -66,7 +63,7 @@ class BatchTransactions:
                 self.abort()
         except ClientError as problem:
             transactional_id = self._machine.transactional_id
-            _log.warning("transaction.not_aborted", extra=fields(id=transactional_id, error=str(problem)))
+            PRODUCER.warning("transaction.not_aborted", extra=fields(id=transactional_id, error=str(problem)))
         finally:
             self.close()
 

@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
 from ottla.client.groups.group_types import GroupOffsets
@@ -27,12 +25,12 @@ from ottla.client.producing.settings import (
     ProducerSettings,
 )
 from ottla.client.producing.transaction_machine import Pending, TransactionMachine
+from ottla.client.wire.client_log import PRODUCER
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.destination.destination import Destination
 from ottla.client.wire.errors import CallTimedOut
-from ottla.client.wire.waiting import Waiting
+from ottla.client.wire.waiting import WARN_AGAIN_MS, Waiting, warns_on
 from ottla.client.wire.wake_up import WakeUp, WokenWaits
-from ottla.observe.text import safe_line
 from ottla.runtime.clock import SystemClock
 
 # After an abandoned close the thread may still be in a call to a broker; it ends when that call ends.
@@ -40,15 +38,6 @@ _ABANDONED_JOIN_S: Final = 1.0
 # So many closed batches may wait for the producer's thread before a user's thread lets it run; and for how long.
 _READY_MAX: Final = 1
 _YIELD_S: Final = 0.01
-# A producer that still reaches no broker warns again after this time.
-_WARN_AGAIN_MS: Final = 60_000
-
-log = logging.getLogger(__name__)
-
-
-def _warn(addresses: str, line: str) -> None:
-    """As text, not as an event: programs without a logging configuration show the message alone."""
-    log.warning("producer of %s: %s", safe_line(addresses), line)
 
 
 class ProducerCore:
@@ -63,7 +52,8 @@ class ProducerCore:
         waits = WokenWaits(self._wake_up)
         clock = SystemClock()
         try:
-            waiting = Waiting(partial(_warn, destination.bootstrap), clock, again_after_ms=_WARN_AGAIN_MS)
+            warn = warns_on(PRODUCER, f"producer of {destination.bootstrap}")
+            waiting = Waiting(warn, clock, again_after_ms=WARN_AGAIN_MS)
             cluster = Cluster(
                 destination,
                 settings.client_options(),

@@ -298,5 +298,5 @@ class RawProducer:
 
     def _lose(self, leader: LeaderConnection, error: ClientError | WireError) -> None:
         """The connection has failed: its requests will not be answered."""
-        leader.connection.close()
+        leader.connection.close(error)
         self._machine.on_lost(leader.leader_id, error)

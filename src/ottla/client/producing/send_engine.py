@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerSettings
 from ottla.client.producing.transaction_driver import TransactionDriver
 from ottla.client.producing.transaction_machine import TransactionMachine
+from ottla.client.wire.client_log import PRODUCER
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped, UnknownTopic
 from ottla.client.wire.metadata import TopicInfo
@@ -32,8 +32,6 @@ _IDLE_MS: Final = 60_000
 _TOPICS_CHECK_MS: Final = 1_000
 _TOPIC_CHECK_CALL_MS: Final = 1_000
 _MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-
-log = logging.getLogger(__name__)
 
 
 class LookUp:
@@ -194,7 +192,7 @@ class SendEngine:
         if machine is not None and self._end_by is None:
             self._end_by = self._cluster.retrying.deadline(self._settings.max_block_ms)
             if machine.is_abortable:
-                log.warning("transaction of %s: aborted, since the producer is closed", machine.transactional_id)
+                PRODUCER.warning("transaction of %s: aborted, since the producer is closed", machine.transactional_id)
                 machine.abort()
         self._accumulator.close_all()
 

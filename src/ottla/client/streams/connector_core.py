@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import warnings
@@ -17,13 +16,15 @@ from typing_extensions import Unpack
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.kafka_group.membership import kafka_group_membership
 from ottla.client.membership.kafka_group.options import AUTO, KafkaGroupOptions
-from ottla.client.membership.membership import Membership
+from ottla.client.membership.membership import Event, Membership
+from ottla.client.membership.rebalance_log import RebalanceLog
 from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.errors import ConsumerClosed
 from ottla.client.streams.fetch_loop import FetchLoop
 from ottla.client.streams.message_run import Deserializers, message_runs
 from ottla.client.streams.settings import ConnectorArguments, KeyT, StreamSettings, ValueT, stream_settings
 from ottla.client.streams.stream_buffer import Prefetched, StreamBuffer
+from ottla.client.wire.client_log import CONSUMER
 from ottla.client.wire.destination.arguments import destination_and_security
 from ottla.client.wire.destination.destination import Bootstrap, Destination
 from ottla.client.wire.options import ClientOptions
@@ -33,8 +34,6 @@ from ottla.consumers.share import StreamId
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import Clock, SystemClock
-
-log = logging.getLogger(__name__)
 
 
 class Timekeeper:
@@ -61,8 +60,8 @@ class Timekeeper:
                 self._due_earlier.clear()
                 next_ms = self._engine.on_time()
                 self._due_earlier.wait(max(0, next_ms - self._clock.monotonic_ms()) / 1000)
-        except Exception as error:
-            log.exception("the thread that commits by the clock has failed")
+        except Exception as error:  # noqa: BLE001 (it is logged)
+            CONSUMER.exception("the thread that commits by the clock has failed")
             self._engine.on_failure(OttlaError(f"the committing thread failed: {type(error).__name__}: {error}"))
 
 
@@ -73,7 +72,7 @@ _LOCK_WAIT_S: Final = 1.0
 
 
 class ConnectorCore:
-    """`brokers` is asked for the brokers' addresses once, when streams are created."""
+    """`brokers` is asked for the brokers' addresses once, when streams are created.  `group` None: it has none."""
 
     def __init__(
         self,
@@ -81,6 +80,8 @@ class ConnectorCore:
         brokers: Callable[[], Bootstrap],
         settings: StreamSettings,
         clock: Clock | None = None,
+        *,
+        group: str | None,
     ) -> None:
         self.settings = settings
         self.engine: StreamsEngine | None = None
@@ -88,6 +89,8 @@ class ConnectorCore:
         self._membership = membership
         self._brokers = brokers
         self._clock: Clock = clock or SystemClock()
+        self._name = f"consumer {settings.client_id}" if group is None else f"consumer of group {group}"
+        self._rebalances = None if group is None else RebalanceLog(group, self._clock)
         self._fetching: FetchLoop | None = None
         self._timekeeper: Timekeeper | None = None
         self._is_closed = False
@@ -147,12 +150,18 @@ class ConnectorCore:
             on_orders=ordered.ring,
             on_due=due_earlier.set,
         )
-        self._fetching = FetchLoop(engine, brokers, self.settings, ordered)
+        self._fetching = FetchLoop(engine, brokers, self.settings, ordered, name=self._name)
         self._timekeeper = Timekeeper(engine, self._clock, due_earlier)
         self.engine = engine
-        self._membership.join(subscription, engine.on_events)
+        self._membership.join(subscription, self._on_events)
         self._fetching.start()
         self._timekeeper.start()
+
+    def _on_events(self, events: Sequence[Event]) -> None:
+        """By the membership's thread."""
+        if self._rebalances is not None:
+            self._rebalances.on_events(events)
+        self.opened().on_events(events)
 
     @property
     def is_over(self) -> bool:
@@ -294,6 +303,7 @@ def core_of(
                 protocol=settings.security.protocol,
             ),
             settings,
+            group=group,
         )
     assert destination is not None
     if settings.of_zookeeper:
@@ -309,7 +319,7 @@ def core_of(
         )
     client = ClientOptions(client_id=settings.client_id, security=settings.security)
     membership = kafka_group_membership(destination, group, of_group, client)
-    return ConnectorCore(membership, lambda: destination, settings)
+    return ConnectorCore(membership, lambda: destination, settings, group=group)
 
 
 class ConnectorApi(Generic[KeyT, ValueT]):

@@ -8,7 +8,6 @@ fetch thread and calls of the membership come out.  The machine knows no lock, t
 from __future__ import annotations
 
 import itertools
-import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -22,14 +21,15 @@ from ottla.client.streams.rebalance_changes import Changes
 from ottla.client.streams.seek_target import Target
 from ottla.client.streams.settings import RESET_QUESTIONS, StreamSettings
 from ottla.client.streams.stream_buffer import StreamBuffer
+from ottla.client.wire.client_log import CONSUMER
 from ottla.client.wire.errors import OffsetOutOfRange
 from ottla.consumers.effects import Blocked, Committed, Left, Lost, Released, Revoke, Settled, Start
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.share import StreamId
 from ottla.model.errors import ConfigError, OttlaError, WireError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
-
-log = logging.getLogger(__name__)
+from ottla.observe.events import named
+from ottla.observe.text import safe_line
 
 
 class StreamEnded(Exception):
@@ -451,8 +451,6 @@ class ConsumeMachine:
             case Settled():
                 self.blocked_reason = None
             case Blocked(reason):
-                if reason != self.blocked_reason:
-                    log.warning("a rebalance does not end: %s", reason)
                 self.blocked_reason = reason
             case Left():
                 self.has_left = True
@@ -526,7 +524,13 @@ class ConsumeMachine:
         if isinstance(event, Committed):
             reading.on_committed(event.offset)
         else:
-            log.warning("offset %d of %s was not committed: %s", event.offset, event.partition, event.error)
+            CONSUMER.warning(
+                "offset %d of %s was not committed: %s",
+                event.offset,
+                event.partition,
+                safe_line(str(event.error)),
+                extra=named("commit.refused", partition=event.partition, offset=event.offset, reason=event.error),
+            )
             reading.on_refused(event.offset, event.error)
 
     def begin_close(self, closer: int) -> bool:
@@ -643,7 +647,12 @@ class ConsumeMachine:
         text = f"{error.partition}: offset {error.offset} is not in the log{has}"
         policy = self._settings.auto_offset_reset
         if policy != "error":
-            log.warning("%s: reading continues at the %s one, as auto_offset_reset says", text, policy)
+            CONSUMER.warning(
+                "%s: reading continues at the %s one, as auto_offset_reset says",
+                text,
+                policy,
+                extra=named("offset.reset", partition=error.partition, offset=error.offset, policy=policy),
+            )
         self._reset(*assigned, NoPosition(text))
 
     def _reset(self, buffer: StreamBuffer, reading: Reading, error: NoPosition) -> None:

@@ -83,7 +83,7 @@ class ConsumerSession:
         self._consumer = weakref.ref(consumer)
         self.subscription = subscription
         self.callbacks = callbacks
-        self.core = ConnectorCore(self._membership, lambda: destination, streams)
+        self.core = ConnectorCore(self._membership, lambda: destination, streams, group=settings.group)
         self.buffer = self.core.open_one(subscription, notifies=callbacks.is_any)
         self.engine = self.core.opened()
         self.hold = ConnectorHold(self.core, repr(consumer))

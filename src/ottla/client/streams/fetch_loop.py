@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
 from typing import Final
@@ -15,11 +14,13 @@ from ottla.client.streams.consume_machine import FetchOrder
 from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.errors import NoPosition
 from ottla.client.streams.settings import StreamSettings
+from ottla.client.wire.client_log import CONSUMER
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.destination.destination import Bootstrap
 from ottla.client.wire.errors import CallTimedOut, ClientError, OffsetOutOfRange, UnknownTopic
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Postponed, Retrying
+from ottla.client.wire.waiting import WARN_AGAIN_MS, Waiting, warns_on
 from ottla.client.wire.wake_up import WakeUp
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
@@ -54,8 +55,6 @@ class PostponedOrders:
         return 0 if any(map(self._pauses.may_try, self._orders)) else left_ms
 
 
-log = logging.getLogger(__name__)
-
 # It looks around so often when nothing wakes it.
 _POLL_MS: Final = 60_000
 _DAMAGED: Final = "seek() past the damage, or let `ottla log repair DIR` make the rest readable"
@@ -69,8 +68,10 @@ class _Closing(Exception):
 class FetchLoop:
     """`run` is the thread's whole life; `close` is for the others.  A `FetchRoom`: the room is that of the streams."""
 
-    def __init__(self, engine: StreamsEngine, bootstrap: Bootstrap, settings: StreamSettings, wake: WakeUp) -> None:
-        """`wake` rings when the engine has orders; the thread closes it."""
+    def __init__(
+        self, engine: StreamsEngine, bootstrap: Bootstrap, settings: StreamSettings, wake: WakeUp, *, name: str
+    ) -> None:
+        """`wake` rings when the engine has orders; the thread closes it.  `name` of the consumer, for logs."""
         self._engine = engine
         self._wake = wake
         self._first_contact_ms = settings.connection_timeout_ms
@@ -82,7 +83,8 @@ class FetchLoop:
             metadata_max_age_ms=settings.metadata_max_age_ms,
             security=settings.security,
         )
-        self._cluster = Cluster(bootstrap, options, sleep=self._sleep)
+        waiting = Waiting(warns_on(CONSUMER, name), again_after_ms=WARN_AGAIN_MS)
+        self._cluster = Cluster(bootstrap, options, dial=waiting.dial, sleep=self._sleep, on_wait=waiting.on_wait)
         self._postponed = PostponedOrders(self._cluster.retrying)
         self._fetcher = Fetcher(
             self._cluster,
@@ -122,8 +124,8 @@ class FetchLoop:
             pass
         except OttlaError as error:
             self._engine.on_failure(error)
-        except Exception as error:
-            log.exception("the thread that fetches has failed")
+        except Exception as error:  # noqa: BLE001 (it is logged)
+            CONSUMER.exception("the thread that fetches has failed")
             self._engine.on_failure(OttlaError(f"the fetch thread failed: {type(error).__name__}: {error}"))
         finally:
             self._fetcher.close()
@@ -207,7 +209,8 @@ class FetchLoop:
             self._on_out_of_range(error, order, offset)
         elif isinstance(error, UnknownTopic) or (isinstance(error, ClientError) and error.is_retriable):
             # A topic may be made, a leader be elected, a broker come back.
-            log.debug("%s cannot be read yet: %s", partition, error)
+            if isinstance(error, ClientError):
+                self._cluster.retrying.on_wait(error)
             self._postponed.postpone(partition, order._replace(offset=offset))
         else:
             self._give_up(partition, order, offset, error)

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, TypeVar
 
 from ottla.client.wire.address import parse_bootstrap
+from ottla.client.wire.client_log import METADATA
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.connection_pool import ConnectionPool
 from ottla.client.wire.destination.destination import Bootstrap, Destination
@@ -23,6 +24,7 @@ from ottla.client.wire.transport import Dial, Wait, dial_tcp, wait_readable
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition, topic_name_problem
+from ottla.observe.events import named
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.runtime.clock import Clock, SystemClock
@@ -64,7 +66,7 @@ class Cluster:
             self._bootstrap, self._unreachable_hint = bootstrap.addresses(), bootstrap.unreachable_hint
         else:
             self._bootstrap, self._unreachable_hint = parse_bootstrap(bootstrap), None
-        self._metadata = MetadataCache(self.options.metadata_max_age_ms)
+        self._metadata = MetadataCache(self.options.metadata_max_age_ms, _log_new_leader)
         self._dial = dial
         self._memory = memory
         self._pool = self.new_pool()
@@ -206,3 +208,23 @@ class Cluster:
     def forget(self, topics: Iterable[str]) -> None:
         """The metadata of these topics is stale: fetch it again before its next use."""
         self._metadata.forget(topics)
+
+
+def _log_new_leader(partition: TopicPartition, found: PartitionInfo, former_id: int) -> None:
+    METADATA.info(
+        "the leader of %s is %s, and was %s",
+        partition,
+        _leader_text(found.leader_id),
+        _leader_text(former_id),
+        extra=named(
+            "leader.changed",
+            partition=partition,
+            leader_id=found.leader_id,
+            former_id=former_id,
+            leader_epoch=found.leader_epoch,
+        ),
+    )
+
+
+def _leader_text(leader_id: int) -> str:
+    return f"broker {leader_id}" if leader_id >= 0 else "none"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from typing_extensions import Buffer
 
 from ottla.client.wire.address import Address
+from ottla.client.wire.client_log import CONNECTIONS
 from ottla.client.wire.dialogue import Dialogue, Question
 from ottla.client.wire.errors import CallTimedOut, ClientError, ConnectionLost, ListenerMismatch, UnsupportedByBroker
 from ottla.client.wire.options import ClientOptions
@@ -18,9 +19,11 @@ from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.client.wire.transport import Dial, Transport
 from ottla.model.error_code import ErrorCode
-from ottla.model.errors import WireError
+from ottla.model.errors import OttlaError, WireError
 from ottla.model.limits import KIB, MIB
 from ottla.model.version import __version__
+from ottla.observe.events import named
+from ottla.observe.text import safe_line
 from ottla.protocol.api import KNOWN_VERSIONS, ApiKey, VersionRange, request_header_version
 from ottla.protocol.frame import LENGTH_PREFIX, REQUEST_HEAD, read_response_header
 from ottla.protocol.messages import decode_response, encode_request
@@ -369,14 +372,14 @@ class Connection:
             correlation_id, position = read_response_header(sent.api, sent.version, frame, 0, len(frame))
             if correlation_id != sent.correlation_id:
                 raise WireError(f"{self.address} answered request {correlation_id}, not {sent.correlation_id}")
-        except CallTimedOut:
+        except CallTimedOut as error:
             if self._opening is None:
-                self.close()
+                self.close(error)
             raise
         except BaseException as error:
             is_first = bool(self.in_flight) and self.in_flight[0].correlation_id == self._first_request_id
             # After an interruption in the middle of a frame the stream cannot be read further.
-            self.close()
+            self.close(error)
             if is_first and isinstance(error, ConnectionLost) and self._sasl is None:
                 raise ConnectionLost(str(error), hint=_NEEDS_LOGIN_HINT) from error
             raise
@@ -412,22 +415,43 @@ class Connection:
         assert isinstance(decoded, answer)
         return decoded
 
-    def close(self) -> None:
+    def close(self, reason: BaseException | None = None) -> None:
+        """`reason`: why it is lost, if it is."""
         if self.is_open:
+            self._log_end(reason)
             self.is_open = False
             self.in_flight.clear()
             self._arrived.clear()
             self._opening = None
             self._transport.close()
 
+    def _log_end(self, reason: BaseException | None) -> None:
+        """Of one that was open: what fails while it is opened, the pool reports."""
+        if self._opening is not None:
+            return
+        if isinstance(reason, OttlaError):
+            text = safe_line(str(reason))
+            CONNECTIONS.info(
+                "the connection to broker %s is lost: %s",
+                self.address,
+                text,
+                extra=named("connection.lost", broker=self.address, reason=text),
+            )
+        else:
+            CONNECTIONS.debug(
+                "the connection to broker %s is closed",
+                self.address,
+                extra=named("connection.closed", broker=self.address),
+            )
+
     def _transmit(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
         if not self.is_open:
             raise ConnectionLost(f"the connection to {self.address} is closed")
         try:
             self._transport.send(pieces, deadline)
-        except BaseException:
+        except BaseException as error:
             # A part of the request may have been sent: nothing can follow it.
-            self.close()
+            self.close(error)
             raise
 
     def _log_in_again(self, sasl: SaslSession, deadline: Deadline) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ottla.client.wire.address import Address
+from ottla.client.wire.client_log import CONNECTIONS
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.errors import BrokerUnreachable, ClientError
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.client.wire.transport import Dial
+from ottla.observe.events import named
+from ottla.observe.text import safe_line
 from ottla.runtime.clock import Clock
 
 
@@ -26,6 +30,8 @@ class ConnectionPool:
         self._connections: dict[Address, Connection] = {}
         # Those at which nothing has accepted a connection lately.
         self._unreached: set[Address] = set()
+        # Those whose last connection could not be opened, and that was reported.
+        self._reported: set[Address] = set()
 
     def connect(self, address: Address, deadline: Deadline) -> Connection:
         """The connection to this address, a new one when there is no fresh one.
@@ -33,12 +39,41 @@ class ConnectionPool:
         One that could not be opened before an earlier deadline is kept, and opened further.
         """
         connection = self._connections.get(address)
-        if connection is None or not connection.is_fresh:
-            if connection is not None:
-                connection.close()
-            connection = self._connections[address] = self._dialled(address, deadline)
-        connection.finish_opening(deadline)
+        if connection is not None and connection.is_fresh and not connection.is_opening:
+            return connection
+        try:
+            if connection is None or not connection.is_fresh:
+                if connection is not None:
+                    connection.close()
+                connection = self._connections[address] = self._dialled(address, deadline)
+            connection.finish_opening(deadline)
+        except ClientError as error:
+            self._log_failure(address, error)
+            raise
+        self._log_opened(connection)
         return connection
+
+    def _log_failure(self, address: Address, error: ClientError) -> None:
+        """Once at level INFO until it can be reached: it is tried again and again."""
+        level = logging.DEBUG if address in self._reported else logging.INFO
+        self._reported.add(address)
+        of_system = error.__cause__
+        is_known = isinstance(of_system, OSError) and of_system.strerror
+        reason = safe_line(str(of_system.strerror) if is_known else str(error))  # type: ignore[union-attr]
+        facts = named("connection.failed", broker=address, client_id=self._options.client_id, reason=reason)
+        CONNECTIONS.log(level, "broker %s cannot be reached: %s", address, reason, extra=facts)
+
+    def _log_opened(self, connection: Connection) -> None:
+        level = logging.INFO if connection.address in self._reported else logging.DEBUG
+        self._reported.discard(connection.address)
+        facts = named(
+            "connection.opened",
+            broker=connection.address,
+            client_id=self._options.client_id,
+            security=self._options.security.protocol,
+            round_trip_ms=connection.round_trip_ms,
+        )
+        CONNECTIONS.log(level, "connected to broker %s", connection.address, extra=facts)
 
     def _dialled(self, address: Address, deadline: Deadline) -> Connection:
         self._unreached.add(address)

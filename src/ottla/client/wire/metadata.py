@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -57,11 +57,18 @@ class ClusterInfo:
 
 
 class MetadataCache:
-    """The newest metadata of each topic, with its age."""
+    """The newest metadata of each topic, with its age.  `on_new_leader` receives a partition whose leader was another
+    one in the metadata before, and the id of that.
+    """
 
-    def __init__(self, age_max_ms: float) -> None:
+    def __init__(
+        self,
+        age_max_ms: float,
+        on_new_leader: Callable[[TopicPartition, PartitionInfo, int], None] = lambda partition, found, former_id: None,
+    ) -> None:
         self.cluster = ClusterInfo()
         self._age_max_ms = age_max_ms
+        self._on_new_leader = on_new_leader
         self._topics: dict[str, tuple[TopicInfo, float]] = {}
 
     def topic(self, name: str, now_ms: float) -> TopicInfo | None:
@@ -101,8 +108,16 @@ class MetadataCache:
         if names_every_topic:
             self.forget(self._topics.keys() - {topic.name for topic in topics})
         for topic in topics:
+            if topic.name in self._topics:
+                self._report_new_leaders(self._topics[topic.name][0], topic)
             self._topics[topic.name] = (topic, now_ms)
         return topics
+
+    def _report_new_leaders(self, before: TopicInfo, topic: TopicInfo) -> None:
+        for index, partition in topic.partitions.items():
+            known = before.partitions.get(index)
+            if known is not None and known.leader_id != partition.leader_id:
+                self._on_new_leader(TopicPartition(topic.name, index), partition, known.leader_id)
 
     def _newest(self, topic: TopicInfo) -> TopicInfo:
         """A broker that lags behind may answer with a leader of an older epoch (KIP-320): the newer one is kept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from typing import Final
@@ -12,6 +13,7 @@ from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.transport import SLOW_AFTER_MS, TcpTransport, dial_tcp
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
+from ottla.observe.events import named
 from ottla.observe.text import safe_line
 from ottla.runtime.clock import Clock, SystemClock
 
@@ -29,6 +31,19 @@ _NOT_TOLD: Final = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
+
+
+# A client in a program that runs for long warns again after this time.
+WARN_AGAIN_MS: Final = 60_000
+
+
+def warns_on(log: logging.Logger, client: str) -> Callable[[str], None]:
+    """Reports for `Waiting`, as warnings.  `client` says which one it is, of a program that has several."""
+
+    def warn(line: str) -> None:
+        log.warning("%s: %s", safe_line(client), line, extra=named("client.waiting", client=client, reason=line))
+
+    return warn
 
 
 class Waiting:

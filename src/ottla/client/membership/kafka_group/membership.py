@@ -17,6 +17,7 @@ from ottla.client.membership.kafka_group.member import KafkaGroupMember
 from ottla.client.membership.kafka_group.options import KafkaGroupOptions
 from ottla.client.membership.kafka_group.protocol import Ask
 from ottla.client.membership.membership import Event, OnEvents
+from ottla.client.wire.client_log import GROUP
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.destination.destination import Bootstrap
@@ -24,6 +25,7 @@ from ottla.client.wire.errors import CallTimedOut, ClientError, ConnectionLost, 
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.transport import Readable
+from ottla.client.wire.waiting import WARN_AGAIN_MS, Waiting, warns_on
 from ottla.client.wire.wake_up import WakeUp
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.model.errors import OttlaError, WireError
@@ -159,7 +161,9 @@ def kafka_group_membership(
         connect_timeout_ms=min(given.connect_timeout_ms, _CONNECT_TIMEOUT_MS),
         request_timeout_ms=min(given.request_timeout_ms, _LOOK_UP_REQUEST_TIMEOUT_MS),
     )
-    return KafkaGroupMembership(Cluster(bootstrap, impatient, clock=clock), group_id, options or KafkaGroupOptions())
+    waiting = Waiting(warns_on(GROUP, f"member of group {group_id}"), clock, again_after_ms=WARN_AGAIN_MS)
+    cluster = Cluster(bootstrap, impatient, clock=clock, dial=waiting.dial, on_wait=waiting.on_wait)
+    return KafkaGroupMembership(cluster, group_id, options or KafkaGroupOptions())
 
 
 class KafkaGroupMembership:
@@ -302,6 +306,8 @@ class KafkaGroupMembership:
             self._deliver(member, events)
 
     def _on_error(self, member: KafkaGroupMember, ask: Ask, error: ClientError) -> None:
+        if error.is_retriable and not member.abandons(ask):
+            self._cluster.retrying.on_wait(error)
         self._link.drop()
         self._deliver(member, member.on_no_answer(ask, error, self._now_ms()))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Final
 
@@ -11,6 +10,7 @@ from ottla.client.consumer_registry.group_nodes import ConsumerNode, GroupPaths
 from ottla.client.consumer_registry.group_reader import GroupReader
 from ottla.client.consumer_registry.partition_registry import PartitionRegistry, in_requests, register
 from ottla.client.membership.membership import Event, Failed, OnEvents
+from ottla.client.wire.client_log import GROUP
 from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import (
     Blocked,
@@ -33,8 +33,6 @@ from ottla.coordination.tree import ConnectionLoss, SessionLost, SessionState, T
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import Clock
-
-log = logging.getLogger(__name__)
 
 
 class ConsumerStopped(OttlaError):
@@ -103,7 +101,7 @@ class TreeMember:
 
     def on_bug(self, error: Exception) -> None:
         """An exception that no caller receives: the known state may be wrong now."""
-        log.error("consumer.bug", exc_info=error)
+        GROUP.error("consumer.bug", exc_info=error)
         self._fail(ConsumerStopped(error))
 
     def _on_session_state(self, state: SessionState) -> None:
@@ -184,8 +182,8 @@ class TreeMember:
     def _tell(self, events: Sequence[Event]) -> None:
         try:
             self._on_events(events)
-        except Exception as error:
-            log.exception("consumer.bug")
+        except Exception as error:  # noqa: BLE001 (it is logged)
+            GROUP.exception("consumer.bug")
             self._fail(ConsumerStopped(error))
 
     def _begin(self, work: Coroutine[object, object, None]) -> None:

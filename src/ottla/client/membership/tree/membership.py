@@ -6,7 +6,6 @@ A thread with an event loop has the session.  So neither a slow fetch nor a slow
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 import secrets
@@ -23,6 +22,7 @@ from ottla.client.groups.group_types import GroupMetadata
 from ottla.client.groups.subscription import Subscription
 from ottla.client.membership.membership import Failed, OnEvents
 from ottla.client.membership.tree.member import ConsumerStopped, TreeMember
+from ottla.client.wire.client_log import GROUP
 from ottla.consumers.consumer import Consumer
 from ottla.consumers.effects import Left
 from ottla.consumers.partition_nodes import ClaimId
@@ -33,8 +33,6 @@ from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.event_loop import run
-
-log = logging.getLogger(__name__)
 
 # A consumer id has a host's name, a process id, a random part of 64 bits: with these bounds 100 characters at most.
 HOST_LENGTH_MAX: Final = 64
@@ -152,8 +150,8 @@ class TreeMembership:
     def _run(self, subscription: Subscription, on_events: OnEvents) -> None:
         try:
             run(self._live(subscription, on_events))
-        except Exception as error:
-            log.exception("consumer.bug")
+        except Exception as error:  # noqa: BLE001 (it is logged)
+            GROUP.exception("consumer.bug")
             on_events([Failed(ConsumerStopped(error))])
         finally:
             # Also when there never was a loop.
