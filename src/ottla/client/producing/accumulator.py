@@ -97,6 +97,11 @@ class Accumulator:
         return self._unsettled
 
     @property
+    def buffered_bytes(self) -> int:
+        """What they take of the buffer, with what is granted to open ones."""
+        return self._buffer_bytes - self._free_bytes
+
+    @property
     def next_due_ms(self) -> float | None:
         """When the first open batch must be sent; None when there is none."""
         return next((batch.due_ms for batch in self._open), None)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ottla.client.producing.delivery import BatchDelivery, MessageDelivery, Part
 from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.model.identifiers import TopicPartition
-from ottla.records.builder import encode_batch
+from ottla.records.builder import RECORD_OVERHEAD_BYTES_MAX, encode_batch
 from ottla.records.compression import Codec
 from ottla.records.header import BATCH_OVERHEAD_BYTES
 from ottla.records.message_set import RecordColumns
@@ -64,6 +64,11 @@ class Batch:
     @property
     def used_bytes(self) -> int:
         return self.reserved_bytes - self.room_bytes
+
+    @property
+    def messages_bytes(self) -> int:
+        """The bytes of keys, values and headers, until it is encoded."""
+        return self.used_bytes - BATCH_OVERHEAD_BYTES - self.count * RECORD_OVERHEAD_BYTES_MAX
 
     def give_back(self) -> int:
         """Room that is granted and not used, so far."""

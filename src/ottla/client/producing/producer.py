@@ -64,6 +64,7 @@ class Producer(ProducerApi[KeyT, ValueT]):
     transactional_id       messages are sent in transactions; of producers with the same id only the newest may write
     transaction_timeout_ms a transaction that is open for longer is aborted by its coordinator
     security               TLS and SASL: a mapping of librdkafka's or Kafka's names, or a `ClientSecurity`
+    on_statistics          called with `metrics()` every `statistics_interval_ms`, on the producer's thread
 
     `ottla.client.producing.settings.ProducerSettings()` shows the defaults.  Raises ConfigError for a setting that
     cannot be used.

@@ -11,6 +11,7 @@ from typing_extensions import Unpack
 
 from ottla.client.producing.delivery import Acknowledged
 from ottla.client.producing.producer_core import ProducerCore
+from ottla.client.producing.producer_metrics import ProducerMetrics
 from ottla.client.producing.serializing import MessageSerializer
 from ottla.client.producing.settings import KeyT, ProducerArguments, ValueT, producer_settings
 from ottla.client.wire.destination.arguments import destination_and_security
@@ -58,6 +59,10 @@ class ProducerApi(Generic[KeyT, ValueT]):
         transactions, when theirs has committed.
         """
         self._core.on_acknowledged(call)
+
+    def metrics(self) -> ProducerMetrics:
+        """What was counted since it was opened: messages, batches, requests, latencies, errors."""
+        return self._core.metrics()
 
     def __repr__(self) -> str:
         end = ", closed" if self._core.is_closed else ""

@@ -17,6 +17,7 @@ from ottla.client.groups.group_types import GroupOffsets
 from ottla.client.producing.accumulator import Accumulator, Run
 from ottla.client.producing.delivery import Acknowledged, BatchDelivery, Failures, MessageDelivery, SetDelivery
 from ottla.client.producing.errors import InvalidTransactionState, MessagesNotDelivered, ProducerClosed
+from ottla.client.producing.producer_metrics import ProducerMetrics
 from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.producing.send_engine import SendEngine
 from ottla.client.producing.send_steps import MessageStep, SendStep, SetStep, TopicStep, TransactionStep
@@ -164,6 +165,10 @@ class ProducerCore:
 
     def on_acknowledged(self, call: Callable[[Acknowledged], object]) -> None:
         self._engine.on_acknowledged(call)
+
+    def metrics(self) -> ProducerMetrics:
+        with self.monitor.lock:
+            return self._engine.metrics()
 
     def take_failures(self) -> MessagesNotDelivered | None:
         """The failures that no delivery has reported; each is returned once."""

@@ -12,6 +12,7 @@ from ottla.client.producing.batch import Batch
 from ottla.client.producing.delivery import Acknowledged, BatchDelivery, BatchOutcome, Callback, Failures
 from ottla.client.producing.errors import MessageNotDelivered, ProducerClosed, TransactionAborted
 from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
+from ottla.client.producing.producer_metrics import BatchMeter, ProducerMetrics
 from ottla.client.producing.producer_monitor import ProducerMonitor
 from ottla.client.producing.raw_producer import RawProducer
 from ottla.client.producing.settings import ProducerSettings
@@ -21,6 +22,7 @@ from ottla.client.wire.client_log import PRODUCER
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped, UnknownTopic
 from ottla.client.wire.metadata import TopicInfo
+from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.retrying import Backoff, Deadline
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -91,6 +93,8 @@ class SendEngine:
         self._accumulator = accumulator
         self._failures = failures
         self._interrupt = interrupt
+        self._meter = BatchMeter()
+        self._statistics_due = cluster.retrying.deadline(settings.statistics_interval_ms)
         self._raw = self._new_raw()
         self._look_ups: dict[str, LookUp] = {}
         # Encoded, and not accepted by the raw producer yet: it has no producer id, as long as no broker can be reached.
@@ -129,6 +133,11 @@ class SendEngine:
     def transactions(self) -> TransactionMachine | None:
         """Of a producer with a transactional id; for callers with the lock, which `hurry` the thread after a change."""
         return None if self._transactions is None else self._transactions.machine
+
+    def metrics(self) -> ProducerMetrics:
+        """What was counted; with the lock."""
+        requests = RequestMeter.snapshot([self._cluster.meter])
+        return self._meter.snapshot(len(self._accumulator.unsettled), self._accumulator.buffered_bytes, requests)
 
     def run(self) -> None:
         """Until it has finished."""
@@ -249,7 +258,18 @@ class SendEngine:
             self._settle_all(results)
         self._restart_if_stopped(results)
         self._check_topics(now_ms)
+        if self._settings.on_statistics is not None and self._statistics_due.has_passed:
+            self._report_statistics(self._settings.on_statistics)
         return True
+
+    def _report_statistics(self, call: Callable[[ProducerMetrics], object]) -> None:
+        self._statistics_due = self._cluster.retrying.deadline(self._settings.statistics_interval_ms)
+        with self._monitor.lock:
+            found = self.metrics()
+        try:
+            call(found)
+        except Exception:  # noqa: BLE001 (it is logged)
+            PRODUCER.exception("on_statistics has failed")
 
     def _wait_ms(self, now_ms: float) -> float:
         """How long there is nothing to do but to wait for answers; with the lock."""
@@ -260,6 +280,8 @@ class SendEngine:
             moments.append(due_ms)
         if self._backlog:
             moments.append(now_ms + self._cluster.options.retry_backoff_ms)
+        if self._settings.on_statistics is not None:
+            moments.append(now_ms + self._statistics_due.remaining_ms)
         call_due_ms = None if self.transactions is None else self.transactions.due_in_ms(is_idle=self._is_idle())
         if call_due_ms is not None:
             moments.append(now_ms + call_due_ms)
@@ -288,6 +310,7 @@ class SendEngine:
             reason.__cause__ = error
             self._fail(batch, reason)
             return
+        self._meter.on_encoded(batch.messages_bytes, len(data))
         batch.drop_contents()
         with self._monitor.lock:
             self._accumulator.shrink(batch, len(data))
@@ -362,6 +385,9 @@ class SendEngine:
         self, batch: Batch, outcome: BatchOutcome, callbacks: list[tuple[BatchDelivery, Sequence[Callback]]]
     ) -> None:
         if self._accumulator.settle(batch):
+            self._meter.on_settled(batch.count, is_stored=outcome.error is None)
+            if outcome.error is not None:
+                self._cluster.meter.on_error(outcome.error.reason)
             found = batch.batch_delivery.settle(outcome)
             if found:
                 callbacks.append((batch.batch_delivery, found))

@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias
 from typing_extensions import TypedDict, TypeVar
 
 from ottla.client.producing.produce_requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
+from ottla.client.producing.producer_metrics import ProducerMetrics
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.security.security_argument import given_security
 from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
@@ -26,6 +27,8 @@ Partitioner: TypeAlias = Callable[[bytes, int], int]
 
 # The leader recognises this many of a producer's last batches in each partition.
 IDEMPOTENT_IN_FLIGHT_MAX: Final = 5
+
+DEFAULT_STATISTICS_INTERVAL_MS: Final = 60_000
 
 _ACKS: Final = {"all": ACKS_ALL, "-1": ACKS_ALL, "1": 1, "0": 0}
 
@@ -95,6 +98,7 @@ class ProducerSettings:
     max_request_bytes      no message, and no request of several batches, is larger
     transactional_id       messages are in transactions; only the newest producer with this id may write
     transaction_timeout_ms a transaction that is open for longer is aborted by its coordinator
+    statistics_interval_ms so often `on_statistics` is called, on the producer's thread
     """
 
     acks: int = ACKS_ALL
@@ -120,6 +124,8 @@ class ProducerSettings:
     security: ClientSecurity = PLAINTEXT
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
+    statistics_interval_ms: float = DEFAULT_STATISTICS_INTERVAL_MS
+    on_statistics: Callable[[ProducerMetrics], object] | None = None
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -131,7 +137,7 @@ class ProducerSettings:
                 f"delivery_timeout_ms {self.delivery_timeout_ms} is below linger_ms {self.linger_ms}",
                 hint="a batch waits for linger_ms before it is sent",
             )
-        for name in ("key_serializer", "value_serializer", "partitioner"):
+        for name in ("key_serializer", "value_serializer", "partitioner", "on_statistics"):
             given = getattr(self, name)
             if given is not None and not callable(given):
                 raise ConfigError(f"{name} is a callable, not {type(given).__name__}")
@@ -198,6 +204,8 @@ class ProducerArguments(TypedDict, Generic[KeyT, ValueT], total=False):
     security: ClientSecurity | Mapping[str, object] | None
     transactional_id: str | None
     transaction_timeout_ms: int
+    statistics_interval_ms: float
+    on_statistics: Callable[[ProducerMetrics], object] | None
 
 
 def producer_settings(arguments: ProducerArguments[KeyT, ValueT]) -> ProducerSettings:
@@ -245,4 +253,5 @@ _LEAST: Final = {
     "max_in_flight": 1,
     "metadata_max_age_ms": 1,
     "transaction_timeout_ms": 1,
+    "statistics_interval_ms": 1,
 }

@@ -52,6 +52,7 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
                               zookeeper.ssl.client.enable, zookeeper.ssl.truststore.location, zookeeper.digest.file
     security                  TLS and SASL of the connections to brokers: a mapping of librdkafka's or Kafka's names, or
                               a `ClientSecurity`
+    on_statistics             called with `metrics()` every `statistics_interval_ms`, on a thread of the connector
 
     `ottla.client.streams.settings.StreamSettings()` shows the defaults.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import warnings
@@ -18,6 +19,7 @@ from ottla.client.membership.kafka_group.membership import kafka_group_membershi
 from ottla.client.membership.kafka_group.options import AUTO, KafkaGroupOptions
 from ottla.client.membership.membership import Event, Membership
 from ottla.client.membership.rebalance_log import RebalanceLog
+from ottla.client.streams.consumer_metrics import ConsumerMetrics
 from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.errors import ConsumerClosed
 from ottla.client.streams.fetch_loop import FetchLoop
@@ -29,6 +31,7 @@ from ottla.client.wire.destination.arguments import destination_and_security
 from ottla.client.wire.destination.destination import Bootstrap, Destination
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.other_clients import check_names, refuse_mapping
+from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.wake_up import WakeUp
 from ottla.consumers.share import StreamId
 from ottla.model.errors import ConfigError, OttlaError
@@ -37,9 +40,16 @@ from ottla.runtime.clock import Clock, SystemClock
 
 
 class Timekeeper:
-    def __init__(self, engine: StreamsEngine, clock: Clock, due_earlier: threading.Event) -> None:
-        """`due_earlier` is set when something is due earlier than it was."""
+    """The thread that commits by the clock, and that reports statistics."""
+
+    def __init__(
+        self, engine: StreamsEngine, clock: Clock, due_earlier: threading.Event, report: Callable[[], float]
+    ) -> None:
+        """`due_earlier` is set when something is due earlier than it was.  `report` reports statistics that are due,
+        and gives the moment of the next.
+        """
         self._engine = engine
+        self._report = report
         self._clock = clock
         self._due_earlier = due_earlier
         self._is_closing = False
@@ -58,7 +68,7 @@ class Timekeeper:
         try:
             while not self._is_closing:
                 self._due_earlier.clear()
-                next_ms = self._engine.on_time()
+                next_ms = min(self._engine.on_time(), self._report())
                 self._due_earlier.wait(max(0, next_ms - self._clock.monotonic_ms()) / 1000)
         except Exception as error:  # noqa: BLE001 (it is logged)
             CONSUMER.exception("the thread that commits by the clock has failed")
@@ -72,7 +82,9 @@ _LOCK_WAIT_S: Final = 1.0
 
 
 class ConnectorCore:
-    """`brokers` is asked for the brokers' addresses once, when streams are created.  `group` None: it has none."""
+    """`brokers` is asked for the brokers' addresses once, when streams are created.  `group` None: it has none;
+    `group_meter` counts the requests of its member, where a broker coordinates it.
+    """
 
     def __init__(
         self,
@@ -82,6 +94,7 @@ class ConnectorCore:
         clock: Clock | None = None,
         *,
         group: str | None,
+        group_meter: RequestMeter | None = None,
     ) -> None:
         self.settings = settings
         self.engine: StreamsEngine | None = None
@@ -90,9 +103,11 @@ class ConnectorCore:
         self._brokers = brokers
         self._clock: Clock = clock or SystemClock()
         self._name = f"consumer {settings.client_id}" if group is None else f"consumer of group {group}"
+        self._group_meter = group_meter
         self._rebalances = None if group is None else RebalanceLog(group, self._clock)
         self._fetching: FetchLoop | None = None
         self._timekeeper: Timekeeper | None = None
+        self._statistics_due_ms: float = math.inf
         self._is_closed = False
         # A handler of a signal may close what this thread closes already.
         self._ends = threading.RLock()
@@ -151,11 +166,32 @@ class ConnectorCore:
             on_due=due_earlier.set,
         )
         self._fetching = FetchLoop(engine, brokers, self.settings, ordered, name=self._name)
-        self._timekeeper = Timekeeper(engine, self._clock, due_earlier)
+        self._timekeeper = Timekeeper(engine, self._clock, due_earlier, self._report_statistics)
+        self._statistics_due_ms = self._clock.monotonic_ms() + self.settings.statistics_interval_ms
         self.engine = engine
         self._membership.join(subscription, self._on_events)
         self._fetching.start()
         self._timekeeper.start()
+
+    def metrics(self) -> ConsumerMetrics:
+        """What was counted since the streams were created."""
+        assert self._fetching is not None, "there are streams"
+        meters = [self._fetching.meter] + ([] if self._group_meter is None else [self._group_meter])
+        return self.opened().metrics(RequestMeter.snapshot(meters))
+
+    def _report_statistics(self) -> float:
+        """By the timekeeper."""
+        call = self.settings.on_statistics
+        if call is None:
+            return math.inf
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._statistics_due_ms:
+            self._statistics_due_ms = now_ms + self.settings.statistics_interval_ms
+            try:
+                call(self.metrics())
+            except Exception:  # noqa: BLE001 (it is logged)
+                CONSUMER.exception("on_statistics has failed")
+        return self._statistics_due_ms
 
     def _on_events(self, events: Sequence[Event]) -> None:
         """By the membership's thread."""
@@ -319,7 +355,7 @@ def core_of(
         )
     client = ClientOptions(client_id=settings.client_id, security=settings.security)
     membership = kafka_group_membership(destination, group, of_group, client)
-    return ConnectorCore(membership, lambda: destination, settings, group=group)
+    return ConnectorCore(membership, lambda: destination, settings, group=group, group_meter=membership.meter)
 
 
 class ConnectorApi(Generic[KeyT, ValueT]):
@@ -352,6 +388,11 @@ class ConnectorApi(Generic[KeyT, ValueT]):
 
     def __repr__(self) -> str:
         return f"<{self._name}, {len(self._core.buffers)} streams>"
+
+    def metrics(self) -> ConsumerMetrics:
+        """What was counted since the streams were created: messages, batches, positions, requests, errors."""
+        self._core.opened()
+        return self._core.metrics()
 
     @property
     def blocked_reason(self) -> str | None:

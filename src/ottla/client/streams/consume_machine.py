@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from ottla.client.fetching.fetch_requests import FetchedPartition
 from ottla.client.membership.membership import CommitRefused, Event, Failed
+from ottla.client.streams.consumer_metrics import ConsumerMetrics, PartitionMetrics
 from ottla.client.streams.errors import CommitFailed, ConsumerClosed, NoPosition, NotAssigned, PoisonMessage
 from ottla.client.streams.reading import CommitOutcome, HandOut, Reading
 from ottla.client.streams.rebalance_changes import Changes
@@ -23,6 +24,7 @@ from ottla.client.streams.settings import RESET_QUESTIONS, StreamSettings
 from ottla.client.streams.stream_buffer import StreamBuffer
 from ottla.client.wire.client_log import CONSUMER
 from ottla.client.wire.errors import OffsetOutOfRange
+from ottla.client.wire.request_metrics import RequestMetrics
 from ottla.consumers.effects import Blocked, Committed, Left, Lost, Released, Revoke, Settled, Start
 from ottla.consumers.partition_nodes import ClaimId
 from ottla.consumers.share import StreamId
@@ -590,6 +592,20 @@ class ConsumeMachine:
             if not reading.is_stopped and reading.question is None and reading.passed_end != NO_OFFSET:
                 self._move(Assigned(buffer, reading), Target(reading.passed_end, None))
 
+    def metrics(self, requests: RequestMetrics) -> ConsumerMetrics:
+        return ConsumerMetrics(
+            messages_count=sum(each.messages_count for each in self._buffers),
+            batches_count=sum(each.batches_count for each in self._buffers),
+            batches_bytes=sum(each.batches_bytes for each in self._buffers),
+            buffered_bytes=sum(each.prefetched.waiting_bytes for each in self._buffers),
+            partitions={
+                partition: PartitionMetrics(reading.known_position, reading.high_watermark)
+                for partition, (_, reading) in sorted(self._assigned.items())
+                if not reading.is_stopped
+            },
+            requests=requests,
+        )
+
     def reserve(self, partition: TopicPartition) -> int:
         """See `FetchRoom`."""
         assigned = self._of(partition)
@@ -611,6 +627,7 @@ class ConsumeMachine:
     def on_fetched(self, fetched: FetchedPartition, token: int | None) -> None:
         """Records have come."""
         buffer, reading = self._landed.pop(fetched.partition)
+        reading.on_fetched(fetched.high_watermark)
         if reading.token == token and not reading.is_stopped:
             buffer.prefetched.put(reading, fetched)
             buffer.ring()

@@ -158,6 +158,7 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
     connection_timeout_ms     when no broker can be reached for so long at first, `poll` raises that; once there was
                               contact, it is tried again for ever
     security                  TLS and SASL: a mapping of librdkafka's or Kafka's names, or a `ClientSecurity`
+    on_statistics             called with `metrics()` every `statistics_interval_ms`, on a thread of the consumer
 
     Raises ConfigError for a setting that cannot be used.
     """

@@ -16,6 +16,7 @@ from ottla.client.membership.kafka_group.membership import kafka_group_membershi
 from ottla.client.membership.membership import ChangingMembership
 from ottla.client.membership.no_group import NoGroup
 from ottla.client.streams.connector_core import ConnectorCore, ConnectorHold
+from ottla.client.streams.consumer_metrics import ConsumerMetrics
 from ottla.client.streams.consumer_settings import ConsumerArguments, ConsumerSettings, consumer_settings
 from ottla.client.streams.errors import ConsumerClosed
 from ottla.client.streams.log_queries import LogQueries
@@ -27,6 +28,7 @@ from ottla.client.wire.destination.arguments import destination_and_security
 from ottla.client.wire.destination.destination import Destination
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.other_clients import refuse_mapping
+from ottla.client.wire.request_metrics import RequestMeter
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import TopicPartition
 
@@ -75,15 +77,19 @@ class ConsumerSession:
     ) -> None:
         streams = settings.streams
         self._membership: ChangingMembership
+        group_meter: RequestMeter | None = None
         if settings.group is None:
             self._membership = NoGroup()
         else:
             client = ClientOptions(client_id=streams.client_id, security=streams.security)
-            self._membership = kafka_group_membership(destination, settings.group, settings.of_group, client)
+            self._membership = of_group = kafka_group_membership(destination, settings.group, settings.of_group, client)
+            group_meter = of_group.meter
         self._consumer = weakref.ref(consumer)
         self.subscription = subscription
         self.callbacks = callbacks
-        self.core = ConnectorCore(self._membership, lambda: destination, streams, group=settings.group)
+        self.core = ConnectorCore(
+            self._membership, lambda: destination, streams, group=settings.group, group_meter=group_meter
+        )
         self.buffer = self.core.open_one(subscription, notifies=callbacks.is_any)
         self.engine = self.core.opened()
         self.hold = ConnectorHold(self.core, repr(consumer))
@@ -320,6 +326,10 @@ class ConsumerApi(ABC, Generic[KeyT, ValueT]):
     def positions(self) -> dict[TopicPartition, int | None]:
         """`position` of all partitions that are read now."""
         return self._opened().positions()
+
+    def metrics(self) -> ConsumerMetrics:
+        """What was counted since `subscribe` or `assign`: messages, batches, positions and lags, requests, errors."""
+        return self._opened().core.metrics()
 
     def _named(self, partitions: Iterable[tuple[str, int]] | None) -> list[TopicPartition]:
         return self.assignment if partitions is None else [named_partition(each) for each in partitions]

@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from ottla.client.fetching.offsets import Isolation
 from ottla.client.membership.kafka_group.options import AUTO, KafkaGroupOptions
+from ottla.client.streams.consumer_metrics import ConsumerMetrics
 from ottla.client.streams.settings import KeyT, ResetPolicy, StreamSettings, ValueT, stream_settings
 from ottla.client.wire.other_clients import check_names
 from ottla.client.wire.security.settings import ClientSecurity
@@ -44,6 +45,8 @@ class ConsumerArguments(TypedDict, Generic[KeyT, ValueT], total=False):
     connection_timeout_ms: int
     client_id: str
     security: ClientSecurity | Mapping[str, object] | None
+    statistics_interval_ms: int
+    on_statistics: Callable[[ConsumerMetrics], object] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,14 @@ from ottla.client.streams.consume_machine import (
     MembershipCall,
     ReportStopped,
 )
+from ottla.client.streams.consumer_metrics import ConsumerMetrics
 from ottla.client.streams.errors import CommitFailed, ConsumerClosed, NotAssigned, PoisonMessage
 from ottla.client.streams.reading import CommitOutcome, HandOut
 from ottla.client.streams.rebalance_changes import Changes
 from ottla.client.streams.seek_target import Target
 from ottla.client.streams.settings import StreamSettings
 from ottla.client.streams.stream_buffer import StreamBuffer
+from ottla.client.wire.request_metrics import RequestMetrics
 from ottla.consumers.share import StreamId
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NO_OFFSET, TopicPartition
@@ -161,6 +163,10 @@ class StreamsEngine:
                 yield
         finally:
             self._make_calls()
+
+    def metrics(self, requests: RequestMetrics) -> ConsumerMetrics:
+        with self.lock:
+            return self._machine.metrics(requests)
 
     def is_leased(self) -> bool:
         """Whether anything may be handed out now."""

@@ -19,6 +19,7 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.destination.destination import Bootstrap
 from ottla.client.wire.errors import CallTimedOut, ClientError, OffsetOutOfRange, UnknownTopic
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.retrying import Postponed, Retrying
 from ottla.client.wire.waiting import WARN_AGAIN_MS, Waiting, warns_on
 from ottla.client.wire.wake_up import WakeUp
@@ -104,6 +105,10 @@ class FetchLoop:
         # Those that wait for an answer.
         self._questions: dict[TopicPartition, FetchOrder] = {}
         self._thread = threading.Thread(target=self.run, name="ottla-fetch", daemon=True)
+
+    @property
+    def meter(self) -> RequestMeter:
+        return self._cluster.meter
 
     def start(self) -> None:
         self._thread.start()

@@ -150,6 +150,7 @@ class Reading:
         "claim",
         "committed",
         "hand_out",
+        "high_watermark",
         "is_answered",
         "is_notified",
         "is_paused",
@@ -171,6 +172,8 @@ class Reading:
         self.committed = offset
         self.requested = offset
         self.hand_out: HandOut | None = None
+        # Of the last fetch that brought records.
+        self.high_watermark: int | None = None
         # Revoked: nothing more is handed out.  Answered: `on_stopped` was said.
         self.is_stopped = False
         self.is_answered = False
@@ -215,6 +218,9 @@ class Reading:
     def known_position(self) -> int | None:
         """`position`; None while it is still to be found out."""
         return None if self.question is not None or self.position == NO_OFFSET else self.position
+
+    def on_fetched(self, high_watermark: int) -> None:
+        self.high_watermark = high_watermark
 
     @property
     def has_in_hand(self) -> bool:

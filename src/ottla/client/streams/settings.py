@@ -10,6 +10,7 @@ from typing_extensions import TypedDict, TypeVar
 
 from ottla.client.fetching.offsets import EARLIEST, LATEST, Isolation, IsolationLevel, isolation_level_of
 from ottla.client.membership.kafka_group.options import AUTO
+from ottla.client.streams.consumer_metrics import ConsumerMetrics
 from ottla.client.streams.message_run import Deserializer
 from ottla.client.wire.security.security_argument import given_security
 from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
@@ -56,6 +57,8 @@ class StreamSettings:
     # It may have a password, too.
     zookeeper_security: Mapping[str, str] | None = field(default=None, repr=False)
     security: ClientSecurity = PLAINTEXT
+    statistics_interval_ms: int = 60_000
+    on_statistics: Callable[[ConsumerMetrics], object] | None = None
 
     def __post_init__(self) -> None:
         if self.auto_offset_reset not in RESET_QUESTIONS:
@@ -69,9 +72,9 @@ class StreamSettings:
             least = 0 if each.name in _MAY_BE_ZERO else 1
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ConfigError(f"{each.name} is {value!r}", hint=f"it is a whole number of at least {least}")
-        for name in ("key_deserializer", "value_deserializer"):
+        for name in ("key_deserializer", "value_deserializer", "on_statistics"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise ConfigError(f"{name} is {getattr(self, name)!r}", hint="it is called with the bytes")
+                raise ConfigError(f"{name} is {getattr(self, name)!r}", hint="it is a callable")
 
     @property
     def of_zookeeper(self) -> dict[str, str]:
@@ -105,6 +108,8 @@ class ConnectorArguments(TypedDict, Generic[KeyT, ValueT], total=False):
     zookeeper_security: Mapping[str, str] | None
     client_id: str
     security: ClientSecurity | Mapping[str, object] | None
+    statistics_interval_ms: int
+    on_statistics: Callable[[ConsumerMetrics], object] | None
 
 
 def stream_settings(arguments: ConnectorArguments[KeyT, ValueT]) -> StreamSettings:

@@ -171,6 +171,10 @@ class StreamBuffer:
         self.prefetched = prefetched
         self.readings: dict[TopicPartition, Reading] = {}
         self.assignments_count = 0
+        # Of the batches that were handed out, or started to be.
+        self.messages_count = 0
+        self.batches_count = 0
+        self.batches_bytes = 0
         # Partitions that are gone, with messages that no transaction was given the offsets of.
         self._moved: set[TopicPartition] = set()
         # The thread that requested a batch last.
@@ -345,6 +349,10 @@ class StreamBuffer:
             runs: Iterator[MessageRun] = iter(())
         else:
             runs = self._open_batch(reading.partition, batch, position)
+            self.batches_count += 1
+            self.batches_bytes += len(batch)
+            if not header.is_control:
+                self.messages_count += header.records_count
         is_known = is_end_known(batch, next_offset, high_watermark)
         return HandOut(reading, runs, position, max(position, next_offset), until_ns, is_end_known=is_known)
 

@@ -18,6 +18,7 @@ from ottla.client.wire.destination.destination import Bootstrap, Destination
 from ottla.client.wire.errors import BrokerRefused, BrokerUnreachable, CallTimedOut, UnknownTopic
 from ottla.client.wire.metadata import BrokerInfo, ClusterInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.retrying import Deadline, Retrying
 from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.client.wire.transport import Dial, Wait, dial_tcp, wait_readable
@@ -61,7 +62,13 @@ class Cluster:
         self.options = options or ClientOptions()
         self.wait = wait
         self.clock: Clock = clock or SystemClock()
-        self.retrying = Retrying(self.options, self.clock, sleep, on_wait)
+        self.meter = RequestMeter()
+
+        def on_retry(reason: OttlaError) -> None:
+            self.meter.on_retry(reason)
+            on_wait(reason)
+
+        self.retrying = Retrying(self.options, self.clock, sleep, on_retry)
         if isinstance(bootstrap, Destination):
             self._bootstrap, self._unreachable_hint = bootstrap.addresses(), bootstrap.unreachable_hint
         else:
@@ -85,7 +92,7 @@ class Cluster:
 
     def new_pool(self) -> ConnectionPool:
         """For a reader or a producer that keeps requests in flight; it closes the pool itself."""
-        return ConnectionPool(self._dial, self.options, self.clock, self._memory)
+        return ConnectionPool(self._dial, self.options, self.clock, self._memory, self.meter)
 
     def connect_any(self, deadline: Deadline) -> Connection:
         """A connection to any broker: an open one, a known broker's, or one of the bootstrap addresses."""

@@ -15,6 +15,7 @@ from ottla.client.wire.client_log import CONNECTIONS
 from ottla.client.wire.dialogue import Dialogue, Question
 from ottla.client.wire.errors import CallTimedOut, ClientError, ConnectionLost, ListenerMismatch, UnsupportedByBroker
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.client.wire.transport import Dial, Transport
@@ -188,6 +189,7 @@ class Connection:
         options: ClientOptions,
         clock: Clock,
         memory: ReusedMemory | None = None,
+        meter: RequestMeter | None = None,
     ) -> None:
         self.address = address
         self.is_open = True
@@ -195,6 +197,7 @@ class Connection:
         self._transport = transport
         self._options = options
         self._clock = clock
+        self._meter = meter or RequestMeter()
         self._frames = FrameReader(options.response_bytes_max, memory)
         self._client_id = options.client_id.encode()
         self._next_correlation_id = 0
@@ -251,6 +254,7 @@ class Connection:
         clock: Clock,
         deadline: Deadline,
         memory: ReusedMemory | None = None,
+        meter: RequestMeter | None = None,
     ) -> Connection:
         """A TCP connection, to be opened by `finish_opening`."""
         transport = dial(address, deadline.at_most(options.connect_timeout_ms))
@@ -260,7 +264,7 @@ class Connection:
             from ottla.client.wire.security.tls import start_tls
 
             transport = handshake = start_tls(transport, address, options.security.tls)
-        connection = cls(transport, address, options, clock, memory)
+        connection = cls(transport, address, options, clock, memory, meter)
         connection._handshake = handshake
         connection._opening = _Talk(connection._open(), Deadline(clock, options.connect_timeout_ms))
         return connection
@@ -355,6 +359,7 @@ class Connection:
         self._used_at_ms = self._clock.monotonic_ms()
         sent = Sent(correlation_id, api, version, self._used_at_ms)
         self._transmit([LENGTH_PREFIX.pack(length) + head, *body], deadline)
+        self._meter.on_sent(LENGTH_PREFIX.size + length, expects_response=expects_response)
         if expects_response:
             self.in_flight.append(sent)
         return sent
@@ -368,10 +373,11 @@ class Connection:
         assert self.in_flight, "nothing is in flight"
         try:
             frame = self._frames.read(lambda into: self._transport.receive_into(into, deadline))
-            sent = self.in_flight.popleft()
+            sent = self.in_flight[0]
             correlation_id, position = read_response_header(sent.api, sent.version, frame, 0, len(frame))
             if correlation_id != sent.correlation_id:
                 raise WireError(f"{self.address} answered request {correlation_id}, not {sent.correlation_id}")
+            self.in_flight.popleft()
         except CallTimedOut as error:
             if self._opening is None:
                 self.close(error)
@@ -384,6 +390,7 @@ class Connection:
                 raise ConnectionLost(str(error), hint=_NEEDS_LOGIN_HINT) from error
             raise
         self._used_at_ms = self._clock.monotonic_ms()
+        self._meter.on_received(sent.api, LENGTH_PREFIX.size + len(frame), self._used_at_ms - sent.sent_ms)
         return sent, frame[position:]
 
     def call(
@@ -420,6 +427,7 @@ class Connection:
         if self.is_open:
             self._log_end(reason)
             self.is_open = False
+            self._meter.on_unanswered(len(self.in_flight))
             self.in_flight.clear()
             self._arrived.clear()
             self._opening = None
@@ -430,6 +438,7 @@ class Connection:
         if self._opening is not None:
             return
         if isinstance(reason, OttlaError):
+            self._meter.on_lost()
             text = safe_line(str(reason))
             CONNECTIONS.info(
                 "the connection to broker %s is lost: %s",

@@ -11,6 +11,7 @@ from ottla.client.wire.client_log import CONNECTIONS
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.errors import BrokerUnreachable, ClientError
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.reused_memory import ReusedMemory
 from ottla.client.wire.transport import Dial
@@ -22,11 +23,19 @@ from ottla.runtime.clock import Clock
 class ConnectionPool:
     """A caller that keeps requests in flight has its own pool: a parked fetch would delay every request after it."""
 
-    def __init__(self, dial: Dial, options: ClientOptions, clock: Clock, memory: ReusedMemory | None = None) -> None:
+    def __init__(
+        self,
+        dial: Dial,
+        options: ClientOptions,
+        clock: Clock,
+        memory: ReusedMemory | None = None,
+        meter: RequestMeter | None = None,
+    ) -> None:
         self._dial = dial
         self._options = options
         self._clock = clock
         self._memory = memory
+        self._meter = meter or RequestMeter()
         self._connections: dict[Address, Connection] = {}
         # Those at which nothing has accepted a connection lately.
         self._unreached: set[Address] = set()
@@ -48,8 +57,10 @@ class ConnectionPool:
                 connection = self._connections[address] = self._dialled(address, deadline)
             connection.finish_opening(deadline)
         except ClientError as error:
+            self._meter.on_open_failed()
             self._log_failure(address, error)
             raise
+        self._meter.on_opened()
         self._log_opened(connection)
         return connection
 
@@ -77,7 +88,9 @@ class ConnectionPool:
 
     def _dialled(self, address: Address, deadline: Deadline) -> Connection:
         self._unreached.add(address)
-        connection = Connection.dial(address, self._dial, self._options, self._clock, deadline, self._memory)
+        connection = Connection.dial(
+            address, self._dial, self._options, self._clock, deadline, self._memory, self._meter
+        )
         self._unreached.discard(address)
         return connection
 

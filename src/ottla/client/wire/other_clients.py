@@ -40,6 +40,7 @@ _NAMES: Final = {
     "on_delivery": "the delivery that send() returns",
     "rebalance_cb": "the on_assign, on_revoke and on_lost of subscribe()",
     "default_offset": "auto_offset_reset",
+    "stats_cb": "on_statistics",
 }
 _SECURITY_PREFIXES: Final = ("security_", "ssl_", "sasl_")
 

@@ -23,6 +23,7 @@ from ottla.client.wire.connection import Connection
 from ottla.client.wire.destination.destination import Bootstrap
 from ottla.client.wire.errors import CallTimedOut, ClientError, ConnectionLost, UnsupportedByBroker
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.transport import Readable
 from ottla.client.wire.waiting import WARN_AGAIN_MS, Waiting, warns_on
@@ -189,6 +190,11 @@ class KafkaGroupMembership:
 
     def group_metadata(self) -> GroupMetadata | None:
         return self._group_metadata
+
+    @property
+    def meter(self) -> RequestMeter:
+        """Of the requests to coordinators."""
+        return self._cluster.meter
 
     @property
     def lease_term(self) -> int:
