@@ -20,7 +20,7 @@ ROWS: Final = (
     {"console", "spark"},
     {"mirror"},
     {"audit"},
-    {"admin", "aio", "dead_letters", "errors", "lost_offsets", "registry"},
+    {"admin", "aio", "dead_letters", "errors", "interceptors", "lost_offsets", "registry"},
     {"client", "broker", "maintenance"},
     {"groups", "consumers", "transactions", "replication", "coordination", "storage"},
     {"security"},

@@ -13,12 +13,14 @@ from typing import TypeVar, overload
 from ottla.client.groups.group_types import GroupOffsets, NamedOffsets, group_offsets_of
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import MessageRefused, TransactionOutcomeUnknown
+from ottla.client.producing.interceptors import ProducerInterceptors, arguments_of
 from ottla.client.producing.producer import MessageSet
 from ottla.client.producing.producer_api import ProducerApi
 from ottla.client.producing.send_steps import SendStep, TransactionStep
 from ottla.client.producing.serializing import HeadersLike, SerializedMessages, is_set
 from ottla.client.producing.settings import KeyT, ValueT
 from ottla.client.wire.errors import CallTimedOut, ClientError
+from ottla.model.errors import OttlaError
 
 
 class LoopCalls:
@@ -54,7 +56,6 @@ class LoopCalls:
 
 
 Taken = TypeVar("Taken")
-ReceiptT = TypeVar("ReceiptT")
 
 
 class Producer(ProducerApi[KeyT, ValueT]):
@@ -124,18 +125,51 @@ class Producer(ProducerApi[KeyT, ValueT]):
         See `ottla.Producer.send`.  Back-pressure is awaited, too.  Raises MessageNotDelivered, of a set
         MessagesNotDelivered.  A cancelled `send` takes nothing back: a message that was taken is sent.
         """
+        arguments = (topic, messages, key, keys, partition, headers, timestamp_ms)
+        if self._interceptors is None:
+            return await self._receipt(await self._take(*arguments))
+        return await self._receipt(await self._intercept(self._interceptors, *arguments))
+
+    async def _intercept(
+        self,
+        interceptors: ProducerInterceptors,
+        topic: str,
+        messages: object,
+        key: object,
+        keys: Iterable[object] | None,
+        partition: int | None,
+        headers: HeadersLike | None,
+        timestamp_ms: int | None,
+    ) -> Delivery[Receipt] | Delivery[list[Receipt]]:
+        outgoing = interceptors.on_send(topic, messages, key, keys, partition, headers, timestamp_ms)
+        try:
+            delivery = await self._take(*arguments_of(outgoing))
+        except OttlaError as error:
+            interceptors.on_refused(outgoing, error)
+            raise
+        interceptors.watch(outgoing, delivery)
+        return delivery
+
+    async def _take(
+        self,
+        topic: str,
+        messages: object,
+        key: object,
+        keys: Iterable[object] | None,
+        partition: int | None,
+        headers: HeadersLike | None,
+        timestamp_ms: int | None,
+    ) -> Delivery[Receipt] | Delivery[list[Receipt]]:
         until_s = asyncio.get_running_loop().time() + self._core.settings.max_block_ms / 1000
         if is_set(messages):
             assert isinstance(messages, Iterable)
-            return await self._receipt(
-                await self._send_set(
-                    self._serializer.messages(topic, messages, key, keys, partition, headers, timestamp_ms), until_s
-                )
+            return await self._send_set(
+                self._serializer.messages(topic, messages, key, keys, partition, headers, timestamp_ms), until_s
             )
         if keys is not None:
             raise MessageRefused("keys are for a set of messages; one message has a key")
         message = self._serializer.message(topic, messages, key, partition, headers, timestamp_ms)
-        return await self._receipt(await self._send_one(message, until_s))
+        return await self._send_one(message, until_s)
 
     async def init_transactions(self, timeout_ms: float | None = None) -> None:
         """As `ottla.Producer.init_transactions`."""
@@ -244,7 +278,7 @@ class Producer(ProducerApi[KeyT, ValueT]):
                     late_ms = self._core.settings.max_block_ms if waited_ms is None else waited_ms
                     raise step.too_late(late_ms) from None
 
-    async def _receipt(self, delivery: Delivery[ReceiptT]) -> ReceiptT:
+    async def _receipt(self, delivery: Delivery[Receipt] | Delivery[list[Receipt]]) -> Receipt | list[Receipt]:
         done, end = self._loop_calls().future()
         delivery.when_done(end)
         await done

@@ -199,6 +199,12 @@ class Delivery(Generic[ReceiptT]):
         """The same without the delivery: an error does not count as reported by it."""
         raise NotImplementedError
 
+    def settled(self) -> tuple[list[Receipt], MessageNotDelivered | None]:
+        """The receipts of what is stored, and why other messages are not, when it is done.  An error does not count as
+        reported by it.
+        """
+        raise NotImplementedError
+
 
 class MessageDelivery(Delivery[Receipt]):
     """Of one message: one place of a batch.  `Batch.append` makes it, and sets both fields."""
@@ -232,6 +238,11 @@ class MessageDelivery(Delivery[Receipt]):
 
     def when_done(self, call: Callable[[], object]) -> None:
         self.batch_delivery.on_settled(None, call)
+
+    def settled(self) -> tuple[list[Receipt], MessageNotDelivered | None]:
+        outcome = self.batch_delivery.outcome
+        assert outcome is not None, "asked for before the end"
+        return ([_receipt(self.batch_delivery, self.index)], None) if outcome.error is None else ([], outcome.error)
 
     def __repr__(self) -> str:
         return f"<delivery to {self.batch_delivery.partition}: {_state(self.batch_delivery)}>"
@@ -305,6 +316,17 @@ class SetDelivery(Delivery[list[Receipt]]):
         for part in self._parts:
             part.batch_delivery.on_settled(None, one_is_done)
         one_is_done()
+
+    def settled(self) -> tuple[list[Receipt], MessageNotDelivered | None]:
+        receipts: list[Receipt] = []
+        error: MessageNotDelivered | None = None
+        for batch_delivery, first, positions in self._parts:
+            assert batch_delivery.outcome is not None, "asked for before the end"
+            if batch_delivery.outcome.error is None:
+                receipts += [_receipt(batch_delivery, first + number) for number in range(len(positions))]
+            else:
+                error = error or batch_delivery.outcome.error
+        return receipts, error
 
     def __repr__(self) -> str:
         states = sorted({_state(part.batch_delivery) for part in self._parts})

@@ -12,12 +12,14 @@ from typing import Final, TypeAlias, TypeVar, overload
 from ottla.client.groups.group_types import GroupOffsets, NamedOffsets, group_offsets_of
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import MessageRefused, TransactionOutcomeUnknown
+from ottla.client.producing.interceptors import ProducerInterceptors, arguments_of
 from ottla.client.producing.partitioner import partition_of_key
 from ottla.client.producing.producer_api import ProducerApi
 from ottla.client.producing.send_steps import SendStep, TransactionStep
 from ottla.client.producing.serializing import HeadersLike, SerializedMessages, is_set
 from ottla.client.producing.settings import KeyT, ValueT
 from ottla.client.wire.errors import CallTimedOut, ClientError
+from ottla.model.errors import OttlaError
 from ottla.records.builder import RECORD_OVERHEAD_BYTES_MAX
 from ottla.runtime.clock import wall_time_ns
 
@@ -64,6 +66,7 @@ class Producer(ProducerApi[KeyT, ValueT]):
     transactional_id       messages are sent in transactions; of producers with the same id only the newest may write
     transaction_timeout_ms a transaction that is open for longer is aborted by its coordinator
     security               TLS and SASL: a mapping of librdkafka's or Kafka's names, or a `ClientSecurity`
+    interceptors           of `ottla.interceptors.ProducerInterceptor`: code that sees each `send`, and its end
     on_statistics          called with `metrics()` every `statistics_interval_ms`, on the producer's thread
 
     `ottla.client.producing.settings.ProducerSettings()` shows the defaults.  Raises ConfigError for a setting that
@@ -151,6 +154,39 @@ class Producer(ProducerApi[KeyT, ValueT]):
                             delivery = batch.append(messages, key, (), stamp_ms, size_bytes + len(key_bytes))
                             if delivery is not None:
                                 return delivery
+        arguments = (topic, messages, key, keys, partition, headers, timestamp_ms)
+        return self._take(*arguments) if self._interceptors is None else self._intercept(self._interceptors, *arguments)
+
+    def _intercept(
+        self,
+        interceptors: ProducerInterceptors,
+        topic: str,
+        messages: object,
+        key: object,
+        keys: Iterable[object] | None,
+        partition: int | None,
+        headers: HeadersLike | None,
+        timestamp_ms: int | None,
+    ) -> Delivery[Receipt] | Delivery[list[Receipt]]:
+        outgoing = interceptors.on_send(topic, messages, key, keys, partition, headers, timestamp_ms)
+        try:
+            delivery = self._take(*arguments_of(outgoing))
+        except OttlaError as error:
+            interceptors.on_refused(outgoing, error)
+            raise
+        interceptors.watch(outgoing, delivery)
+        return delivery
+
+    def _take(
+        self,
+        topic: str,
+        messages: object,
+        key: object,
+        keys: Iterable[object] | None,
+        partition: int | None,
+        headers: HeadersLike | None,
+        timestamp_ms: int | None,
+    ) -> Delivery[Receipt] | Delivery[list[Receipt]]:
         until_s = time.monotonic() + self._core.settings.max_block_ms / 1000
         if is_set(messages):
             assert isinstance(messages, Iterable)

@@ -10,6 +10,7 @@ from typing import Generic
 from typing_extensions import Unpack
 
 from ottla.client.producing.delivery import Acknowledged
+from ottla.client.producing.interceptors import ProducerInterceptors
 from ottla.client.producing.producer_core import ProducerCore
 from ottla.client.producing.producer_metrics import ProducerMetrics
 from ottla.client.producing.serializing import MessageSerializer
@@ -36,6 +37,7 @@ class ProducerApi(Generic[KeyT, ValueT]):
         self._serializer = MessageSerializer(checked, SystemClock().now_ms, chance.choice)
         # What the short way of `send` is for.
         self._is_plain = checked.is_plain
+        self._interceptors = ProducerInterceptors(checked.interceptors) if checked.interceptors else None
         self._core = ProducerCore(destination, checked, chance.choice)
         self._bootstrap = destination.bootstrap
         # What the short way looks at, each message.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeAlias
 
 from typing_extensions import TypedDict, TypeVar
 
+from ottla.client.producing.interceptor import ProducerInterceptor
 from ottla.client.producing.produce_requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from ottla.client.producing.producer_metrics import ProducerMetrics
 from ottla.client.wire.options import ClientOptions
@@ -126,6 +127,7 @@ class ProducerSettings:
     transaction_timeout_ms: int = 60_000
     statistics_interval_ms: float = DEFAULT_STATISTICS_INTERVAL_MS
     on_statistics: Callable[[ProducerMetrics], object] | None = None
+    interceptors: tuple[ProducerInterceptor, ...] = ()
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -141,6 +143,9 @@ class ProducerSettings:
             given = getattr(self, name)
             if given is not None and not callable(given):
                 raise ConfigError(f"{name} is a callable, not {type(given).__name__}")
+        for each in self.interceptors:
+            if not isinstance(each, ProducerInterceptor):
+                raise ConfigError(f"{each!r} is no interceptor", hint="subclass ottla.interceptors.ProducerInterceptor")
         check_level(self.compression, self.compression_level)
         if self.transactional_id is not None and (
             not isinstance(self.transactional_id, str) or not self.transactional_id
@@ -153,7 +158,8 @@ class ProducerSettings:
     @property
     def is_plain(self) -> bool:
         """Whether bytes are sent as they are, to the partitions of Java's clients."""
-        return self.key_serializer is None and self.value_serializer is None and self.partitioner is None
+        has_code = self.key_serializer or self.value_serializer or self.partitioner or self.interceptors
+        return not has_code
 
     def raw_options(self) -> ProducerOptions:
         """For the producer of whole batches; what `buffer_bytes` bounds here is not bounded again there."""
@@ -206,6 +212,7 @@ class ProducerArguments(TypedDict, Generic[KeyT, ValueT], total=False):
     transaction_timeout_ms: int
     statistics_interval_ms: float
     on_statistics: Callable[[ProducerMetrics], object] | None
+    interceptors: Sequence[ProducerInterceptor]
 
 
 def producer_settings(arguments: ProducerArguments[KeyT, ValueT]) -> ProducerSettings:
@@ -237,6 +244,7 @@ _PARSED: Final[Mapping[str, Callable[[Any], object]]] = {
     "acks": acks_of,
     "compression": codec_of,
     "security": given_security,
+    "interceptors": tuple,
 }
 _UNBOUNDED: Final = 1 << 62
 # One attempt to reach a cluster, of several requests: between two of them the thread looks after everything else.

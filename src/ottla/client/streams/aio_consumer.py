@@ -24,6 +24,7 @@ from ottla.client.streams.consumer_api import (
     checked_count,
 )
 from ottla.client.streams.errors import ConsumerBusy
+from ottla.client.streams.interceptors import ConsumerInterceptors
 from ottla.client.streams.message_stream import COMMIT_TIMEOUT_MS
 from ottla.client.streams.reading import CommitOutcome
 from ottla.client.streams.settings import KeyT, ValueT
@@ -193,17 +194,20 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
         """The next message; None when none comes within `timeout_ms`, or the consumer is closed.  See the consumer for
         threads.
         """
-        return await self._polled().poll(timeout_ms)
+        message = await self._polled().poll(timeout_ms)
+        return message if message is None or self._interceptors is None else self._interceptors.on_message(message)
 
     async def poll_many(
         self, max_messages: int = DEFAULT_MESSAGES_COUNT, timeout_ms: float | None = None
     ) -> list[Message[KeyT | None, ValueT | None]]:
         """The messages that are there, up to so many, of all partitions; it waits as `poll` does for the first."""
-        return await self._polled().poll_many(checked_count(max_messages), timeout_ms)
+        messages = await self._polled().poll_many(checked_count(max_messages), timeout_ms)
+        return messages if self._interceptors is None else self._interceptors.on_consume(messages)
 
     def __aiter__(self) -> AsyncIterator[Message[KeyT | None, ValueT | None]]:
         """`async for message in consumer`: it waits for each, and ends when the consumer is closed or unsubscribed."""
-        return self._polled().__aiter__()
+        messages = self._polled().__aiter__()
+        return messages if self._interceptors is None else _intercepted(self._interceptors, messages)
 
     async def commit(
         self,
@@ -295,6 +299,13 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
             await asyncio.to_thread(close)
         finally:
             self._session = None
+
+
+async def _intercepted(
+    interceptors: ConsumerInterceptors, messages: AsyncIterator[Message[Any, Any]]
+) -> AsyncIterator[Message[Any, Any]]:
+    async for message in messages:
+        yield interceptors.on_message(message)
 
 
 async def _notify(session: ConsumerSession) -> None:

@@ -33,9 +33,10 @@ from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.other_clients import check_names, refuse_mapping
 from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.wake_up import WakeUp
+from ottla.consumers.effects import Committed, Released
 from ottla.consumers.share import StreamId
 from ottla.model.errors import ConfigError, OttlaError
-from ottla.model.identifiers import TopicPartition
+from ottla.model.identifiers import NO_OFFSET, TopicPartition
 from ottla.runtime.clock import Clock, SystemClock
 
 
@@ -83,7 +84,8 @@ _LOCK_WAIT_S: Final = 1.0
 
 class ConnectorCore:
     """`brokers` is asked for the brokers' addresses once, when streams are created.  `group` None: it has none;
-    `group_meter` counts the requests of its member, where a broker coordinates it.
+    `group_meter` counts the requests of its member, where a broker coordinates it; `on_commit` receives what the group
+    has committed.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class ConnectorCore:
         *,
         group: str | None,
         group_meter: RequestMeter | None = None,
+        on_commit: Callable[[Mapping[TopicPartition, int]], object] | None = None,
     ) -> None:
         self.settings = settings
         self.engine: StreamsEngine | None = None
@@ -104,6 +107,7 @@ class ConnectorCore:
         self._clock: Clock = clock or SystemClock()
         self._name = f"consumer {settings.client_id}" if group is None else f"consumer of group {group}"
         self._group_meter = group_meter
+        self._on_commit = on_commit
         self._rebalances = None if group is None else RebalanceLog(group, self._clock)
         self._fetching: FetchLoop | None = None
         self._timekeeper: Timekeeper | None = None
@@ -198,6 +202,14 @@ class ConnectorCore:
         if self._rebalances is not None:
             self._rebalances.on_events(events)
         self.opened().on_events(events)
+        if self._on_commit is not None:
+            committed = {
+                each.partition: each.offset
+                for each in events
+                if isinstance(each, Committed | Released) and each.offset != NO_OFFSET
+            }
+            if committed:
+                self._on_commit(committed)
 
     @property
     def is_over(self) -> bool:

@@ -158,6 +158,8 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
     connection_timeout_ms     when no broker can be reached for so long at first, `poll` raises that; once there was
                               contact, it is tried again for ever
     security                  TLS and SASL: a mapping of librdkafka's or Kafka's names, or a `ClientSecurity`
+    interceptors              of `ottla.interceptors.ConsumerInterceptor`: code that sees messages before they are
+                              returned, and commits
     on_statistics             called with `metrics()` every `statistics_interval_ms`, on a thread of the consumer
 
     Raises ConfigError for a setting that cannot be used.
@@ -190,7 +192,8 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
         ConsumerBusy; ConsumerClosed; BrokerUnreachable, where no broker is reached at first; BrokerRefused for what
         time does not mend, such as a right that is missing.
         """
-        return self._polled().poll(timeout_ms)
+        message = self._polled().poll(timeout_ms)
+        return message if message is None or self._interceptors is None else self._interceptors.on_message(message)
 
     def poll_many(
         self, max_messages: int = DEFAULT_MESSAGES_COUNT, timeout_ms: float | None = None
@@ -199,11 +202,13 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
 
         All of them count as processed with the next call, or `commit`.  Each partition's are in order.
         """
-        return self._polled().poll_many(checked_count(max_messages), timeout_ms)
+        messages = self._polled().poll_many(checked_count(max_messages), timeout_ms)
+        return messages if self._interceptors is None else self._interceptors.on_consume(messages)
 
     def __iter__(self) -> Iterator[Message[KeyT | None, ValueT | None]]:
         """`for message in consumer`: it waits for each, and ends when the consumer is closed or unsubscribed."""
-        return iter(self._polled())
+        messages = iter(self._polled())
+        return messages if self._interceptors is None else map(self._interceptors.on_message, messages)
 
     def commit(
         self,

@@ -88,7 +88,12 @@ class ConsumerSession:
         self.subscription = subscription
         self.callbacks = callbacks
         self.core = ConnectorCore(
-            self._membership, lambda: destination, streams, group=settings.group, group_meter=group_meter
+            self._membership,
+            lambda: destination,
+            streams,
+            group=settings.group,
+            group_meter=group_meter,
+            on_commit=None if settings.interceptors is None else settings.interceptors.on_commit,
         )
         self.buffer = self.core.open_one(subscription, notifies=callbacks.is_any)
         self.engine = self.core.opened()
@@ -182,6 +187,7 @@ class ConsumerApi(ABC, Generic[KeyT, ValueT]):
             refuse_mapping(name, bootstrap, {"group", *ConsumerArguments.__annotations__})
         self._destination, settings["security"] = destination_and_security(bootstrap, settings.get("security"))
         self._settings = consumer_settings(name, group, settings)
+        self._interceptors = self._settings.interceptors
         self._destination.addresses()
         self._session: ConsumerSession | None = None
         self._is_closed = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic
 
@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 from ottla.client.fetching.offsets import Isolation
 from ottla.client.membership.kafka_group.options import AUTO, KafkaGroupOptions
 from ottla.client.streams.consumer_metrics import ConsumerMetrics
+from ottla.client.streams.interceptors import ConsumerInterceptor, ConsumerInterceptors
 from ottla.client.streams.settings import KeyT, ResetPolicy, StreamSettings, ValueT, stream_settings
 from ottla.client.wire.other_clients import check_names
 from ottla.client.wire.security.settings import ClientSecurity
@@ -47,6 +48,7 @@ class ConsumerArguments(TypedDict, Generic[KeyT, ValueT], total=False):
     security: ClientSecurity | Mapping[str, object] | None
     statistics_interval_ms: int
     on_statistics: Callable[[ConsumerMetrics], object] | None
+    interceptors: Sequence[ConsumerInterceptor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class ConsumerSettings:
     group: str | None
     streams: StreamSettings
     of_group: KafkaGroupOptions
+    interceptors: ConsumerInterceptors | None = None
 
 
 def consumer_settings(of: str, group: str | None, arguments: ConsumerArguments[KeyT, ValueT]) -> ConsumerSettings:
@@ -67,6 +70,10 @@ def consumer_settings(of: str, group: str | None, arguments: ConsumerArguments[K
     max_poll_ms = given.pop("max_poll_interval_ms", DEFAULT_MAX_POLL_INTERVAL_MS)
     if isinstance(max_poll_ms, bool) or not isinstance(max_poll_ms, int) or max_poll_ms < 1:
         raise ConfigError(f"max_poll_interval_ms is {max_poll_ms!r}", hint="it is a whole number of at least 1")
+    interceptors = tuple(given.pop("interceptors", ()))
+    for each in interceptors:
+        if not isinstance(each, ConsumerInterceptor):
+            raise ConfigError(f"{each!r} is no interceptor", hint="subclass ottla.interceptors.ConsumerInterceptor")
     instance_id = given.pop("group_instance_id", None)
     heartbeat_ms = given.pop("heartbeat_interval_ms", None)
     streams = stream_settings({**given, "release_wait_ms": max_poll_ms})  # type: ignore[typeddict-item]
@@ -84,4 +91,4 @@ def consumer_settings(of: str, group: str | None, arguments: ConsumerArguments[K
         rebalance_timeout_ms=max_poll_ms * 3 // 2 + 1,
         group_instance_id=instance_id,
     )
-    return ConsumerSettings(group, streams, of_group)
+    return ConsumerSettings(group, streams, of_group, ConsumerInterceptors(interceptors) if interceptors else None)

@@ -41,6 +41,7 @@ _NAMES: Final = {
     "rebalance_cb": "the on_assign, on_revoke and on_lost of subscribe()",
     "default_offset": "auto_offset_reset",
     "stats_cb": "on_statistics",
+    "interceptor_classes": "interceptors, of objects",
 }
 _SECURITY_PREFIXES: Final = ("security_", "ssl_", "sasl_")
 
