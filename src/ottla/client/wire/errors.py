@@ -21,6 +21,7 @@ ClientError                  has `is_retriable`: the same call may succeed when 
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from uuid import UUID
 
@@ -127,8 +128,9 @@ class BrokerRefused(ClientError):
 
     def __init__(self, code: ErrorCode, subject: str, detail: str | None = None, *, hint: str | None = None) -> None:
         reason = detail or f"the broker answered {code.name}"
-        is_named = f"'{subject.rpartition(' ')[2]}'" in reason  # as in: topic t: there is no topic 't'
-        super().__init__(reason if is_named else f"{subject}: {reason}", hint=hint or _HINTS.get(code))
+        super().__init__(
+            reason if _is_named(subject, reason) else f"{subject}: {reason}", hint=hint or _HINTS.get(code)
+        )
         self.code = code
         self.subject = subject
         self.reason = reason
@@ -136,6 +138,12 @@ class BrokerRefused(ClientError):
     @property
     def is_retriable(self) -> bool:  # type: ignore[override]
         return self.code.is_retriable
+
+
+def _is_named(subject: str, reason: str) -> bool:
+    """Whether the broker's reason names the subject: there is no topic 't'; The topic t currently exceeds ..."""
+    name = re.escape(subject.rpartition(" ")[2])
+    return re.search(rf"'{name}'|\b(?:topic|partition) {name}(?![\w-]|\.\w)", reason, re.IGNORECASE) is not None
 
 
 class OffsetOutOfRange(BrokerRefused):
