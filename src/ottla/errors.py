@@ -3,7 +3,7 @@
 Producer       BufferFull, MessageTooLarge, MessageRefused, MessageNotDelivered, MessagesNotDelivered, ProducerClosed
 Transactions   ProducerFenced, TransactionAbortable, TransactionAborted, TransactionOutcomeUnknown,
                InvalidTransactionState
-Consumer       PoisonMessage, NoPosition, NotAssigned, CommitFailed, ConsumerClosed,
+Consumer       PoisonMessage, NoPosition, NotAssigned, CommitFailed, RebalanceInProgress, ConsumerClosed,
                ConsumerBusy
 Both           ConfigError, UnknownTopic, BrokerUnreachable, BrokerRefused, CallTimedOut, OffsetOutOfRange
 Security       AuthenticationFailed, ListenerMismatch, TlsFailed, TokenUnavailable
@@ -31,6 +31,7 @@ from ottla.client.streams.errors import (
     NoPosition,
     NotAssigned,
     PoisonMessage,
+    RebalanceInProgress,
 )
 from ottla.client.wire.errors import (
     AuthenticationFailed,
@@ -68,6 +69,7 @@ __all__ = [
     "PoisonMessage",
     "ProducerClosed",
     "ProducerFenced",
+    "RebalanceInProgress",
     "TlsFailed",
     "TokenUnavailable",
     "TransactionAbortable",

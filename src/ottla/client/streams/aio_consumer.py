@@ -218,12 +218,13 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
     ) -> None:
         """Commit all that was returned; or up to `message`, in its partition; or these offsets, each the next to read.
 
-        Raises CommitFailed and NotAssigned, as the consumer for threads does.
+        Raises CommitFailed, RebalanceInProgress and NotAssigned, as the consumer for threads does.
         """
         engine, stream = self._of_group().engine, self._polled()
         outcome = self._request_commit(message, offsets)
         await stream.notify_before_releases(outcome)
         await asyncio.to_thread(engine.wait_for, outcome, timeout_ms)
+        engine.check_not_deferred(outcome)
 
     async def group_offsets(self, *, timeout_ms: int | None = COMMIT_TIMEOUT_MS) -> GroupOffsets:
         """What was returned since the last call, for `Producer.send_offsets_to_transaction`; see the consumer for

@@ -383,6 +383,7 @@ class ConsumeMachine:
             each for each in readings if each.awaits_user and not each.is_notified and each.requested == each.passed_end
         ]
         for reading in waiting:
+            outcome.include(reading.partition)
             reading.await_release(outcome)
         return bool(waiting)
 
@@ -413,6 +414,8 @@ class ConsumeMachine:
             reading.on_user_done()
             reading.await_release(outcome)
             self._answer(reading)
+        else:
+            outcome.defer(reading.partition)
 
     def _answer(self, reading: Reading, *, is_due: bool = False) -> None:
         """Report that a revoked reading has stopped, when no message of it is in hand, or for too long."""

@@ -132,8 +132,10 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
     processed when the next one is requested, those of `poll_many` with the next call, or when `commit` is called;
     `close` alone does not count those that were returned last.
 
-    One thread at a time reads: another one gets ConsumerBusy, as does a callback that polls.  The other methods may be
-    called from any thread; `close` ends a `poll` that waits, which then returns None.
+    One thread at a time reads: another one gets ConsumerBusy, as does a callback that polls.  By iteration the consumer
+    is busy between two batches only, so that a message costs no lock: two threads that iterate at a time are noticed
+    at the end of a batch, or by Python ("generator already executing").  The other methods may be called from any
+    thread; `close` ends a `poll` that waits, which then returns None.
 
     group                     its name; without one only `assign` reads, and nothing is committed
     auto_offset_reset         where to start without a committed offset, or when it is not in the log any more:
@@ -225,13 +227,15 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
         others meanwhile, ConfigError without a group.
 
         A partition that is being given back is committed with that.  If the commit includes all that was returned, and
-        waits, `on_revoke` runs in here, as it does in `poll`; else in the next `poll`; the commit does not wait then.
+        waits, `on_revoke` runs in here, as it does in `poll`; else in the next `poll`, and RebalanceInProgress, a
+        CommitFailed, is raised.
         """
         engine, stream = self._of_group().engine, self._polled()
         outcome = self._request_commit(message, offsets)
         if wait:
             stream.notify_before_releases(outcome)
             engine.wait_for(outcome, timeout_ms)
+            engine.check_not_deferred(outcome)
 
     def group_offsets(self, *, timeout_ms: int | None = COMMIT_TIMEOUT_MS) -> GroupOffsets:
         """What was returned since the last call, for `Producer.send_offsets_to_transaction`.

@@ -21,7 +21,13 @@ from ottla.client.streams.consume_machine import (
     ReportStopped,
 )
 from ottla.client.streams.consumer_metrics import ConsumerMetrics
-from ottla.client.streams.errors import CommitFailed, ConsumerClosed, NotAssigned, PoisonMessage
+from ottla.client.streams.errors import (
+    CommitFailed,
+    ConsumerClosed,
+    NotAssigned,
+    PoisonMessage,
+    RebalanceInProgress,
+)
 from ottla.client.streams.reading import CommitOutcome, HandOut
 from ottla.client.streams.rebalance_changes import Changes
 from ottla.client.streams.seek_target import Target
@@ -294,6 +300,12 @@ class StreamsEngine:
                 )
             if outcome.error is not None:
                 raise CommitFailed(f"not committed: {outcome.error}", hint=_HINT_OF_COMMITS) from outcome.error
+
+    def check_not_deferred(self, outcome: CommitOutcome) -> None:
+        """Raises RebalanceInProgress where a commit that was waited for is not made yet."""
+        if outcome.deferred:
+            partitions = ", ".join(map(str, sorted(outcome.deferred)))
+            raise RebalanceInProgress(f"not committed yet, but with the end of the rebalance: {partitions}")
 
     def on_time(self) -> int:
         """Commit and give back what is due; gives the moment of the next, by `Clock.monotonic_ms`."""

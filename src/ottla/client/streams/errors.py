@@ -5,6 +5,7 @@ OttlaError
   NoPosition        no place to start from: no committed offset, or one that is not in the log
   NotAssigned       the partition is not this stream's, or not any more
   CommitFailed      an offset was not committed
+    RebalanceInProgress  it is committed when its partition is given back
   ConsumerClosed    the connector was closed
   ConsumerBusy      a consumer is for one thread, and another one is in it
 """
@@ -48,6 +49,14 @@ class NotAssigned(OttlaError):
 
 class CommitFailed(OttlaError):
     """Offsets were not committed.  Messages from the last committed ones on may be handed out again."""
+
+
+class RebalanceInProgress(CommitFailed):
+    """Partitions of the commit are being given back, which waits for the next `poll`: there `on_revoke` runs, and they
+    are committed with it.  If that comes too late they are lost to the group, and not committed.
+    """
+
+    hint = "poll(), in which on_revoke runs; messages after the committed ones may come again, here or elsewhere"
 
 
 class ConsumerClosed(OttlaError):

@@ -439,13 +439,24 @@ class Reading:
 
 
 class CommitOutcome:
-    """Of the commits of several partitions that a caller waits for."""
+    """Of the commits of several partitions that a caller waits for.
 
-    __slots__ = ("_left_count", "error")
+    `deferred` are those that are committed with their release, for which the caller cannot wait.
+    """
+
+    __slots__ = ("_left_count", "deferred", "error")
 
     def __init__(self) -> None:
         self._left_count = 0
         self.error: Exception | None = None
+        self.deferred: frozenset[TopicPartition] = frozenset()
+
+    def defer(self, partition: TopicPartition) -> None:
+        self.deferred |= {partition}
+
+    def include(self, partition: TopicPartition) -> None:
+        """The caller waits for its release after all."""
+        self.deferred -= {partition}
 
     @property
     def is_known(self) -> bool:

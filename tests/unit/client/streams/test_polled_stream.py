@@ -13,7 +13,14 @@ import pytest
 from ottla.client.membership.membership import Failed
 from ottla.client.streams.consumer import PolledStream
 from ottla.client.streams.consumer_api import ConsumerSession
-from ottla.client.streams.errors import ConsumerBusy, NoPosition, NotAssigned, PoisonMessage
+from ottla.client.streams.errors import (
+    CommitFailed,
+    ConsumerBusy,
+    NoPosition,
+    NotAssigned,
+    PoisonMessage,
+    RebalanceInProgress,
+)
 from ottla.client.streams.rebalance_changes import Changes
 from ottla.client.streams.seek_target import target_of
 from ottla.consumers.partition_nodes import ClaimId
@@ -651,6 +658,7 @@ def test_a_commit_of_all_that_was_returned_runs_the_callback_and_waits_for_the_r
     desk.stream.notify_before_releases(outcome)
     assert desk.notices[-1] == ("revoked", [T0])
     assert desk.membership.stopped == [(T0, claim, 2)]
+    desk.engine.check_not_deferred(outcome)
     known = [outcome.is_known]
     desk.lose(0, claim)
     assert [*known, outcome.is_known] == [False, True]
@@ -683,6 +691,9 @@ def test_a_commit_of_some_messages_runs_no_callback_that_would_commit_the_others
     outcome = desk.engine.commit_offsets(desk.buffer, {T0: 2})
     desk.stream.notify_before_releases(outcome)
     assert (desk.notices[1:], desk.membership.committed) == ([], [])
+    with pytest.raises(RebalanceInProgress, match="t-0") as refused:
+        desk.engine.check_not_deferred(outcome)
+    assert isinstance(refused.value, CommitFailed)
     desk.poll()
     assert desk.membership.stopped == [(T0, claim, 2)]
     assert desk.membership.committed == [(T1, other, 2)]
@@ -699,3 +710,5 @@ def test_a_commit_by_another_thread_than_that_which_reads_runs_no_callback() -> 
     thread.start()
     thread.join()
     assert desk.notices == [("assigned", [T0])]
+    with pytest.raises(RebalanceInProgress):
+        desk.engine.check_not_deferred(outcome)
