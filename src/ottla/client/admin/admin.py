@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from types import TracebackType
 from typing import Final, Protocol, TypeVar
@@ -84,7 +84,7 @@ from ottla.security.secret import Secret
 T = TypeVar("T")
 
 DEFAULT_CLIENT_ID: Final = "ottla-admin"
-_SETTINGS: Final = frozenset({"client_id", "security"})
+_SETTINGS: Final = frozenset({"client_id", "request_timeout_ms", "security"})
 BROKER_DEFAULT: Final = -1
 HIGH_WATERMARK: Final = -1
 # The first version of DeleteTopics that names topics in structures (KIP-516).
@@ -135,8 +135,8 @@ class Admin:
             print(admin.group_lag("mailer"))
 
     `cluster`: the brokers' address, None for the one that is chosen as for `ottla.Producer`, or a `Cluster` of the
-    caller, which is not closed here.  `security`: TLS and SASL,
-    a mapping of librdkafka's or Kafka's names or a `ClientSecurity`.  Not for several threads at once.
+    caller, which is not closed here.  `request_timeout_ms`: a request without an answer (30,000).  `security`: TLS and
+    SASL, a mapping of librdkafka's or Kafka's names or a `ClientSecurity`.  Not for several threads at once.
 
     Calls for several topics, partitions or rules return the result or the error of each; the others raise BrokerRefused
     with the broker's reason.  Every call tries again while brokers move or cannot be reached, and raises CallTimedOut,
@@ -148,18 +148,22 @@ class Admin:
         cluster: Cluster | str | Sequence[str] | None = None,
         *,
         client_id: str | None = None,
+        request_timeout_ms: int | None = None,
         security: ClientSecurity | Mapping[str, object] | None = None,
     ) -> None:
         if isinstance(cluster, Mapping):
             refuse_mapping("Admin", cluster, _SETTINGS)
         self._owns_cluster = not isinstance(cluster, Cluster)
         if isinstance(cluster, Cluster):
-            if security is not None or client_id is not None:
+            if security is not None or client_id is not None or request_timeout_ms is not None:
                 raise ConfigError("the cluster has its settings already", hint="give its address, or leave them out")
             self._cluster = cluster
         else:
             destination, checked = destination_and_security(cluster, security)
-            self._cluster = Cluster(destination, ClientOptions(client_id or DEFAULT_CLIENT_ID, security=checked))
+            options = ClientOptions(client_id or DEFAULT_CLIENT_ID, security=checked)
+            if request_timeout_ms is not None:
+                options = replace(options, request_timeout_ms=request_timeout_ms)
+            self._cluster = Cluster(destination, options)
 
     def __enter__(self) -> Admin:
         return self

@@ -40,7 +40,7 @@ class ConsumerConnector(ConnectorApi[KeyT, ValueT]):
     isolation_level           "read_uncommitted": messages as they are stored; "read_committed": those of transactions
                               when they are committed, and none of aborted ones
     max_partition_fetch_bytes, fetch_max_bytes, fetch_min_bytes, fetch_max_wait_ms, check_crcs, metadata_max_age_ms,
-    client_id                 as in Kafka
+    request_timeout_ms, client_id   as in Kafka
     release_wait_ms           a partition that goes to another consumer waits so long for the message in hand
     session_timeout_ms        a consumer that is not heard of for so long is dead to the group; None: 45,000 with
                               brokers (those with KIP-848 have their own setting), 6,000 with ZooKeeper

@@ -29,7 +29,6 @@ from ottla.client.streams.stream_buffer import Prefetched, StreamBuffer
 from ottla.client.wire.client_log import CONSUMER
 from ottla.client.wire.destination.arguments import destination_and_security
 from ottla.client.wire.destination.destination import Bootstrap, Destination
-from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.other_clients import check_names, refuse_mapping
 from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.wake_up import WakeUp
@@ -365,8 +364,7 @@ def core_of(
             session_timeout_ms=settings.session_timeout_ms,
             heartbeat_interval_ms=max(1, min(of_group.heartbeat_interval_ms, settings.session_timeout_ms // 3)),
         )
-    client = ClientOptions(client_id=settings.client_id, security=settings.security)
-    membership = kafka_group_membership(destination, group, of_group, client)
+    membership = kafka_group_membership(destination, group, of_group, settings.client_options())
     return ConnectorCore(membership, lambda: destination, settings, group=group, group_meter=membership.meter)
 
 

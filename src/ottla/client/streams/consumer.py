@@ -156,7 +156,7 @@ class Consumer(ConsumerApi[KeyT, ValueT]):
     group_protocol            "auto", "consumer" (KIP-848) or "classic"
     stream_buffer_bytes       so much is fetched ahead, as it is stored
     max_partition_fetch_bytes, fetch_max_bytes, fetch_min_bytes, fetch_max_wait_ms, check_crcs, metadata_max_age_ms,
-    client_id                 as in Kafka
+    request_timeout_ms, client_id   as in Kafka
     connection_timeout_ms     when no broker can be reached for so long at first, `poll` raises that; once there was
                               contact, it is tried again for ever
     security                  TLS and SASL: a mapping of librdkafka's or Kafka's names, or a `ClientSecurity`

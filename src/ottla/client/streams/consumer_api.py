@@ -26,7 +26,6 @@ from ottla.client.streams.seek_target import Place, Target, target_of
 from ottla.client.streams.settings import KeyT, ValueT
 from ottla.client.wire.destination.arguments import destination_and_security
 from ottla.client.wire.destination.destination import Destination
-from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.other_clients import refuse_mapping
 from ottla.client.wire.request_metrics import RequestMeter
 from ottla.model.errors import ConfigError
@@ -81,8 +80,9 @@ class ConsumerSession:
         if settings.group is None:
             self._membership = NoGroup()
         else:
-            client = ClientOptions(client_id=streams.client_id, security=streams.security)
-            self._membership = of_group = kafka_group_membership(destination, settings.group, settings.of_group, client)
+            self._membership = of_group = kafka_group_membership(
+                destination, settings.group, settings.of_group, streams.client_options()
+            )
             group_meter = of_group.meter
         self._consumer = weakref.ref(consumer)
         self.subscription = subscription
@@ -192,8 +192,7 @@ class ConsumerApi(ABC, Generic[KeyT, ValueT]):
         self._session: ConsumerSession | None = None
         self._is_closed = False
         streams = self._settings.streams
-        options = ClientOptions(client_id=streams.client_id, security=streams.security)
-        self._queries = LogQueries(self._destination, options, streams.isolation_level, group)
+        self._queries = LogQueries(self._destination, streams.client_options(), streams.isolation_level, group)
 
     def __repr__(self) -> str:
         group = self._settings.group

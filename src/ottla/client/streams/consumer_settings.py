@@ -43,6 +43,7 @@ class ConsumerArguments(TypedDict, Generic[KeyT, ValueT], total=False):
     fetch_max_wait_ms: int
     check_crcs: bool
     metadata_max_age_ms: int
+    request_timeout_ms: int
     connection_timeout_ms: int
     client_id: str
     security: ClientSecurity | Mapping[str, object] | None

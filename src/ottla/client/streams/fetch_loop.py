@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from ottla.client.fetching.fetch_machine import FetchFailure
@@ -18,7 +19,6 @@ from ottla.client.wire.client_log import CONSUMER
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.destination.destination import Bootstrap
 from ottla.client.wire.errors import CallTimedOut, ClientError, OffsetOutOfRange, UnknownTopic
-from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.retrying import Postponed, Retrying
 from ottla.client.wire.waiting import WARN_AGAIN_MS, Waiting, warns_on
@@ -78,11 +78,8 @@ class FetchLoop:
         self._first_contact_ms = settings.connection_timeout_ms
         self._is_closing = threading.Event()
         # An unknown topic is looked up again later: the others do not wait for it.
-        options = ClientOptions(
-            client_id=settings.client_id,
-            unknown_topic_wait_ms=0,
-            metadata_max_age_ms=settings.metadata_max_age_ms,
-            security=settings.security,
+        options = replace(
+            settings.client_options(), unknown_topic_wait_ms=0, metadata_max_age_ms=settings.metadata_max_age_ms
         )
         waiting = Waiting(warns_on(CONSUMER, name), again_after_ms=WARN_AGAIN_MS)
         self._cluster = Cluster(bootstrap, options, dial=waiting.dial, sleep=self._sleep, on_wait=waiting.on_wait)

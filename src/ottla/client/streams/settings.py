@@ -12,6 +12,7 @@ from ottla.client.fetching.offsets import EARLIEST, LATEST, Isolation, Isolation
 from ottla.client.membership.kafka_group.options import AUTO
 from ottla.client.streams.consumer_metrics import ConsumerMetrics
 from ottla.client.streams.message_run import Deserializer
+from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.security.security_argument import given_security
 from ottla.client.wire.security.settings import PLAINTEXT, ClientSecurity
 from ottla.model.errors import ConfigError
@@ -48,6 +49,7 @@ class StreamSettings:
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     release_wait_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
+    request_timeout_ms: int = 30_000
     connection_timeout_ms: int = 10_000
     client_id: str = "ottla"
     # Of the group: None is the default of its coordination.
@@ -76,6 +78,11 @@ class StreamSettings:
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}", hint="it is a callable")
 
+    def client_options(self) -> ClientOptions:
+        return ClientOptions(
+            client_id=self.client_id, request_timeout_ms=self.request_timeout_ms, security=self.security
+        )
+
     @property
     def of_zookeeper(self) -> dict[str, str]:
         """The settings of the connection to ZooKeeper by their names."""
@@ -101,6 +108,7 @@ class ConnectorArguments(TypedDict, Generic[KeyT, ValueT], total=False):
     isolation_level: Isolation
     release_wait_ms: int
     metadata_max_age_ms: int
+    request_timeout_ms: int
     session_timeout_ms: int | None
     connection_timeout_ms: int
     group_protocol: str

@@ -55,6 +55,8 @@ def test_admin_closes_its_own_connections_and_not_those_of_a_callers_cluster() -
 def test_admin_refuses_settings_beside_a_cluster_that_has_them() -> None:
     with FakeCluster().client() as cluster, pytest.raises(ConfigError, match="has its settings already"):
         Admin(cluster, client_id="mine")
+    with FakeCluster().client() as cluster, pytest.raises(ConfigError, match="has its settings already"):
+        Admin(cluster, request_timeout_ms=500)
 
 
 def test_every_call_of_admin_names_its_apis_by_their_numbers() -> None:

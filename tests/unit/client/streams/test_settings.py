@@ -7,6 +7,7 @@ import pytest
 import ottla
 import ottla.aio
 from ottla.client.streams.settings import ConnectorArguments, StreamSettings, stream_settings
+from ottla.client.wire.options import ClientOptions
 from ottla.model.errors import ConfigError
 
 
@@ -24,3 +25,8 @@ def test_connector_refuses_a_setting_that_does_not_exist_or_cannot_be(connector:
         connector("localhost:9092", group="g", auto_offset="latest")
     with pytest.raises(ConfigError, match="auto_offset_reset"):
         connector("localhost:9092", group="g", auto_offset_reset="first")
+
+
+def test_the_time_of_a_request_is_that_of_every_connection() -> None:
+    assert StreamSettings(request_timeout_ms=500).client_options().request_timeout_ms == 500
+    assert StreamSettings().client_options().request_timeout_ms == ClientOptions().request_timeout_ms
