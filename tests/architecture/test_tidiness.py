@@ -214,6 +214,7 @@ SLEEPS: Final = {
     "tests/history/clients.py": "a pause of a member beyond its session is the fault",
     "tests/history/waiting_clients.py": "the pace of clients",
     "tests/history/workload.py": "pauses between faults",
+    "tests/integration/test_client_reports.py": "how long an answer takes on a slow line",
     "tests/integration/test_demo.py": "the moment of an interruption, and the haste of the second",
     "tests/integration/test_full_disk.py": "the pace of a producer",
     "tests/integration/test_recreated_topics.py": "the pace of a producer, and the moment of a kill",
