@@ -14,7 +14,8 @@ client_security     the same, from names              ottla.client.wire.security
 dedup               a stream without repetitions      ottla.client.streams.dedup
 
 `ottla.aio` has Producer, Consumer and ConsumerConnector for asyncio, `ottla.admin` what the Admin takes and returns,
-`ottla.errors` what they raise.  docs/guide/ has a page for each use of them.
+`ottla.errors` what they raise, `ottla.statistics` what they count; `ottla.interceptors` and `ottla.opentelemetry` have
+code that sees messages on their way.  docs/guide/ has a page for each use of them.
 """
 
 from __future__ import annotations

@@ -39,6 +39,8 @@ from ottla.model.identifiers import NO_OFFSET
 from ottla.model.version import __version__
 from ottla.records.record import Headers
 
+__all__ = ["ConsumerTracing", "ProducerTracing"]
+
 _SYSTEM: Final = "kafka"
 
 

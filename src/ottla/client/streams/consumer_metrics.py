@@ -11,8 +11,10 @@ from ottla.model.identifiers import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetrics:
-    """position      the offset of the next message; None while it is not known
-    high_watermark   where the log ended at the last fetch that brought records; None before the first
+    """Where a partition is read.
+
+    position        the offset of the next message; None while it is not known
+    high_watermark  where the log ended at the last fetch that brought records; None before the first
     """
 
     position: int | None
