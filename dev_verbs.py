@@ -57,9 +57,6 @@ INSTALLER_LINES_SHOWN: Final = 30
 # Most tests wait: for sessions to expire, JVMs to start, killed brokers to come back.
 WORKERS_PER_PROCESSOR: Final = 2
 
-# Each imports most of the project before it compiles its part of the tests.
-COMPILING_MAX: Final = 4
-
 TYPES_SEEN_EVERY_S: Final = 1.0
 
 # As many of the slowest tests are listed at the end.
@@ -304,14 +301,9 @@ def start_installing(what: str, report: Path) -> subprocess.Popen[bytes]:
         return start_beside("-m", "tests.peers.install", what, output=output)
 
 
-def start_compiling_tests() -> list[subprocess.Popen[bytes]]:
+def start_compiling_tests() -> subprocess.Popen[bytes]:
     """pytest keeps the tests that it has compiled; otherwise each worker would compile all of them."""
-    # In turn by their size: each process has about as much to do.
-    files = sorted((ROOT / "tests").rglob("test_*.py"), key=lambda file: file.stat().st_size)
-    count = min(os.cpu_count() or 1, COMPILING_MAX)
-    parts = [[str(file.relative_to(ROOT)) for file in files[first::count]] for first in range(count)]
-    command = ("-m", "pytest", "--collect-only", "-q")
-    return [start_beside(*command, *part, output=subprocess.DEVNULL) for part in parts if part]
+    return start_beside("-m", "pytest", "--collect-only", "-q", output=subprocess.DEVNULL)
 
 
 def start_beside(*arguments: str, output: int | IO[bytes]) -> subprocess.Popen[bytes]:
@@ -329,8 +321,8 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def test(arguments: Sequence[str]) -> int:
     """Everything that CI runs.  What cannot be had here (Java, Maven, Debian's kcat) skips with its reason.
 
-    Clients and tools of other projects are downloaded and built beside lint and the first tests.  The types are checked
-    beside the tests, of which the first ones mostly wait; the tests end early when the types are wrong.
+    Clients and tools of other projects are downloaded and built beside lint, types and the first tests; the types are
+    checked beside the tests, which end early when they are wrong.
     """
     if arguments:
         return run(PYTHON, "-m", "pytest", *arguments)
@@ -338,9 +330,9 @@ def test(arguments: Sequence[str]) -> int:
         status = lint_style()
         if status != 0:
             return status
-        for process in needed_first:
-            process.wait()
         with types_beside(scratch / "types") as types:
+            for process in needed_first:
+                process.wait()
             return run_while_types_are_right(types, scratch / "types", "not suite")
 
 
@@ -367,7 +359,7 @@ def peers_beside(builds: str) -> Iterator[tuple[Path, list[subprocess.Popen[byte
     with tempfile.TemporaryDirectory(prefix="ottla-dev-") as scratch:
         report = Path(scratch) / "peers"
         os.environ |= {"OTTLA_TEST_RUN": scratch, "OTTLA_PEERS_REPORT": str(report)}
-        needed_first = [start_installing("downloads", report), *start_compiling_tests()]
+        needed_first = [start_installing("downloads", report), start_compiling_tests()]
         building = start_installing(builds, report)
         try:
             yield Path(scratch), needed_first
