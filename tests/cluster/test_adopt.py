@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -30,13 +28,13 @@ from ottla.security.secret import Secret
 from ottla.testing.broker import BrokerDidNotStart, RunningBroker
 from tests.cluster.conftest import Member
 from tests.cluster.traffic import consume, make_topic, metadata, produce
+from tests.command_line import Done, ottla
 from tests.eventually import eventually
 
 
-def adopt(data_dir: Path, connect: str, config: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ottla", "cluster", "adopt", "--data-dir", str(data_dir), "--zookeeper", connect]
-    command += [] if config is None else ["--config", str(config)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+def adopt(data_dir: Path, connect: str, config: Path | None = None) -> Done:
+    more = () if config is None else ("--config", config)
+    return ottla("cluster", "adopt", "--data-dir", data_dir, "--zookeeper", connect, *more, status=None)
 
 
 @pytest.fixture
@@ -54,8 +52,8 @@ def test_adopted_records_ids_and_offsets_continue_in_the_cluster(
     single: RunningBroker, member: Member, connect: str
 ) -> None:
     done = adopt(single.data_dir, connect)
-    assert done.returncode == 0, done.stderr
-    assert "of the tree moved and read back" in done.stdout
+    assert done.status == 0, done.err
+    assert "of the tree moved and read back" in done.out
     first = member(None, "single")
     second = member(2)
     found = eventually(lambda: metadata(second.bootstrap), lambda found: set(found.brokers) == {0, 2})
@@ -86,8 +84,8 @@ def test_users_acls_and_rights_come_along(tmp_path: Path, connect: str) -> None:
         set_password(cluster, "alice", Secret("secret of alice"), [SaslMechanism.SCRAM_SHA_512])
         assert create_acls(cluster, [acl]) == {acl: None}
     done = adopt(single.data_dir, connect, config)
-    assert done.returncode == 0, done.stderr
-    assert f"--config {config}" in done.stdout
+    assert done.status == 0, done.err
+    assert f"--config {config}" in done.out
     broker = RunningBroker(tmp_path / "single", settings={**settings, "zookeeper.connect": connect})
     with broker, Cluster(broker.bootstrap) as cluster:
         assert list(describe_users(cluster)) == ["alice"]
@@ -96,33 +94,33 @@ def test_users_acls_and_rights_come_along(tmp_path: Path, connect: str) -> None:
 
 
 def test_adopted_directory_does_not_start_standalone(single: RunningBroker, connect: str) -> None:
-    assert adopt(single.data_dir, connect).returncode == 0
+    assert adopt(single.data_dir, connect).status == 0
     with pytest.raises(BrokerDidNotStart, match="belongs to a broker of a cluster"):
         single.start()
     again = adopt(single.data_dir, connect)
-    assert again.returncode == 0
-    assert "was moved before" in again.stdout
+    assert again.status == 0
+    assert "was moved before" in again.out
 
 
 def test_running_broker_is_not_moved(tmp_path: Path, connect: str) -> None:
     with RunningBroker(tmp_path / "running") as broker:
         refused = adopt(broker.data_dir, connect)
-    assert refused.returncode != 0
-    assert "stop the broker first" in refused.stderr
+    assert refused.status != 0
+    assert "stop the broker first" in refused.err
 
 
 def test_tree_in_use_is_refused(single: RunningBroker, member: Member, connect: str) -> None:
     member(1)
     refused = adopt(single.data_dir, connect)
-    assert refused.returncode != 0
-    assert "the tree is not empty" in refused.stderr
+    assert refused.status != 0
+    assert "the tree is not empty" in refused.err
     # The directory is unchanged.
     with single:
         assert "orders" in metadata(single.bootstrap).topics
 
 
 def test_no_member_starts_on_an_incomplete_tree(single: RunningBroker, member: Member, connect: str) -> None:
-    assert adopt(single.data_dir, connect).returncode == 0
+    assert adopt(single.data_dir, connect).status == 0
 
     async def leave_note() -> None:
         session = await ZooKeeperBackend(connect).connect()
@@ -133,12 +131,12 @@ def test_no_member_starts_on_an_incomplete_tree(single: RunningBroker, member: M
     with pytest.raises(BrokerDidNotStart, match="wait for `ottla cluster adopt`"):
         member(None, "single")
     # Repeating the command completes it.
-    assert adopt(single.data_dir, connect).returncode == 0
+    assert adopt(single.data_dir, connect).status == 0
     member(None, "single")
 
 
 def test_new_directory_cannot_be_adopted(tmp_path: Path, connect: str) -> None:
     (tmp_path / "new").mkdir()
     refused = adopt(tmp_path / "new", connect)
-    assert refused.returncode != 0
-    assert "nothing to move" in refused.stderr
+    assert refused.status != 0
+    assert "nothing to move" in refused.err

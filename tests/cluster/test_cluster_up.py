@@ -24,6 +24,7 @@ from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from ottla.testing.cluster import RunningCluster
 from ottla.testing.zookeeper import find_zookeeper_jars, find_zookeeper_java
+from tests.command_line import ottla
 from tests.eventually import eventually
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
@@ -92,8 +93,7 @@ def up(data_dir: Path, *arguments: str) -> Iterator[Up]:
 
 
 def status(bootstrap: str) -> dict[str, object]:
-    command = [sys.executable, "-m", "ottla", "cluster", "status", "--json", "-b", bootstrap]
-    told: dict[str, object] = json.loads(subprocess.run(command, capture_output=True, check=False).stdout)
+    told: dict[str, object] = json.loads(ottla("cluster", "status", "--json", "-b", bootstrap, status=None).stdout)
     return told
 
 
@@ -282,19 +282,11 @@ def test_secure_cluster_lets_in_only_clients_that_log_in(tmp_path: Path) -> None
         properties = Path(running.said(r"^log in as admin +--command-config (\S+)$")[1])
         assert stat.S_IMODE(properties.stat().st_mode) == 0o600
 
-        def verb(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "ottla", *arguments]
-            return subprocess.run(
-                command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
-            )
-
         # The brokers' addresses are in the tree, which the file opens as well.
-        found = verb("cluster", "status", "--zookeeper", zookeeper, "--json", "--command-config", str(properties))
-        assert json.loads(found.stdout)["is_well"], found.stderr
-        plain = verb("topic", "list", "-b", bootstrap)
-        assert plain.returncode == 1
-        assert "security.protocol" in plain.stderr
-        refused = verb("cluster", "status", "--zookeeper", zookeeper)
-        assert "set zookeeper.ssl.client.enable=true" in refused.stderr
+        found = ottla("cluster", "status", "--zookeeper", zookeeper, "--json", "--command-config", properties)
+        assert json.loads(found.stdout)["is_well"], found.err
+        assert "security.protocol" in ottla("topic", "list", "-b", bootstrap, status=1).err
+        refused = ottla("cluster", "status", "--zookeeper", zookeeper, status=None)
+        assert "set zookeeper.ssl.client.enable=true" in refused.err
     content = json.loads((data_dir / "cluster.json").read_text())
     assert content["secure"] is True

@@ -4,8 +4,6 @@ clients, by its own user.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,6 +19,7 @@ from ottla.model.properties import parse_properties
 from ottla.security.member_settings import SERVER_PROPERTIES
 from ottla.testing.broker import RunningBroker
 from ottla.testing.zookeeper import RunningZooKeeper, ServerTls
+from tests.command_line import Done, ottla
 from tests.eventually import eventually
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
@@ -34,20 +33,6 @@ BY_FLAG: Final = frozenset(
 # Replaced when the server has a port.
 ZOOKEEPER: Final = "127.0.0.1:1"
 CLIENT: Final = "client.properties"
-
-
-def ottla(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla", *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 class Site(NamedTuple):
@@ -67,7 +52,7 @@ class Site(NamedTuple):
         ottla("secure", "token", self.authority, "--host", HOST, "--output", path, *passphrase, *flags)
         return path
 
-    def join(self, token: Path, folder: Path, *, status: int = 0) -> subprocess.CompletedProcess[str]:
+    def join(self, token: Path, folder: Path, *, status: int = 0) -> Done:
         return ottla("secure", "join", token, folder, "--passphrase-file", f"{token}.passphrase", status=status)
 
 
@@ -106,7 +91,7 @@ def test_broker_with_a_token_replicates_for_the_others_and_they_for_it(site: Sit
     # The two brokers are on one machine, and each has its user.
     token, folder = site.make_token("b2.token", "--node-id", str(JOINED), "--host", "localhost"), site.folder / "b2"
     joined = site.join(token, folder)
-    assert f"ottla serve --config {folder / SERVER_PROPERTIES}" in joined.stdout
+    assert f"ottla serve --config {folder / SERVER_PROPERTIES}" in joined.out
     assert all(path.stat().st_mode & 0o077 == 0 for path in (folder, *folder.iterdir()))
     with broker_of(folder) as broker, Cluster(broker.bootstrap, site.client) as cluster:
         for bootstrap in (site.bootstrap, broker.bootstrap):
@@ -127,14 +112,14 @@ def test_token_lets_one_broker_join(site: Site) -> None:
     token = site.make_token("once.token", "--node-id", "3")
     site.join(token, site.folder / "first")
     refused = site.join(token, site.folder / "second", status=1)
-    assert "the token was used before" in refused.stderr
+    assert "the token was used before" in refused.err
     assert not (site.folder / "second").exists()
 
 
 def test_token_of_another_cluster_is_refused_and_changes_nothing(site: Site) -> None:
     token = site.make_token("other.token", "--node-id", "4", "--cluster-id", "another")
     refused = site.join(token, site.folder / "other", status=1)
-    assert "the token is for cluster another, and the ZooKeeper tree is that of cluster" in refused.stderr
+    assert "the token is for cluster another, and the ZooKeeper tree is that of cluster" in refused.err
     assert not (site.folder / "other").exists()
     # It gave no user a password: a token for the same host still can.
     site.join(site.make_token("next.token", "--node-id", "4"), site.folder / "next")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +19,7 @@ from ottla.runtime.posix_disk import PosixDisk
 from ottla.testing.broker import BrokerDidNotStart, RunningBroker
 from tests.cluster.conftest import Member
 from tests.cluster.traffic import consume, make_topic, metadata, produce
+from tests.command_line import ottla
 from tests.eventually import eventually
 
 ONE_REPLICA = {"offsets_topic_replication_factor": "1"}
@@ -205,8 +203,7 @@ def test_topic_with_three_replicas_requires_two_in_sync_when_ottla_creates_it(me
     eventually(lambda: seen_by(brokers[0]), lambda found: set(found) == {1, 2, 3})
 
     def create(name: str, *flags: str) -> None:
-        verb = [sys.executable, "-m", "ottla", "topic", "create", name, "-b", brokers[0].bootstrap, *flags]
-        subprocess.run(verb, check=True, capture_output=True, timeout=60)
+        ottla("topic", "create", name, "-b", brokers[0].bootstrap, *flags)
 
     def min_in_sync(name: str) -> str | None:
         with Cluster(brokers[0].bootstrap) as cluster:
@@ -232,9 +229,7 @@ def test_open_tree_is_refused_with_an_authorizer_until_it_is_closed(member: Memb
     assert "zookeeper.unprotected.unsafely.allowed=true" in text
     text = refusal(member, 1, **AUTHORIZED, zookeeper_digest="ottla:open-sesame")
     assert "any client of ZooKeeper may change the users" in text
-    protect = [sys.executable, "-m", "ottla", "cluster", "protect", "--zookeeper", connect]
-    environment = {**os.environ, "OTTLA_ZOOKEEPER_DIGEST": "ottla:open-sesame"}
-    done = subprocess.run(protect, capture_output=True, text=True, timeout=60, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert "belong to ottla" in done.stdout
+    environment = {"OTTLA_ZOOKEEPER_DIGEST": "ottla:open-sesame"}
+    done = ottla("cluster", "protect", "--zookeeper", connect, environment=environment)
+    assert "belong to ottla" in done.out
     member(1, **AUTHORIZED, zookeeper_digest="ottla:open-sesame")

@@ -21,17 +21,11 @@ from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record, decode_batch
 from ottla.testing.broker import RunningBroker
+from tests.command_line import ottla, ottla_process
 from tests.eventually import eventually
 
 PARTITIONS = [TopicPartition("orders", index) for index in range(2)]
 SETTINGS = {"log.segment.bytes": "100000", "log.retention.check.interval.ms": "500"}
-
-
-def ottla(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ottla", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
 
 
 class LiveProducer(threading.Thread):
@@ -100,21 +94,21 @@ def test_backup_under_live_producers_survives_its_kills_and_is_restored_whole(tm
                     target.rename(tmp_path / "backup-that-was-faster")
                 assert not target.exists()
             acknowledged = producer.acknowledged
-            told = ottla("backup", target, "--data-dir", broker.data_dir).stdout
+            told = ottla("backup", target, "--data-dir", broker.data_dir).out
             after = producer.acknowledged
         finally:
             producer.stop()
         assert not (tmp_path / "backup.unfinished").exists()
         assert "2 topics with " in told
-        assert "is there already" in ottla("backup", target, "--data-dir", broker.data_dir, status=1).stderr
-        assert "is a backup, not a data directory" in ottla("serve", "--data-dir", target, status=1).stderr
-        assert "0 damages" in ottla("log", "verify", "--deep", target).stderr
+        assert "is there already" in ottla("backup", target, "--data-dir", broker.data_dir, status=1).err
+        assert "is a backup, not a data directory" in ottla_process("serve", "--data-dir", target, status=1).err
+        assert "0 damages" in ottla("log", "verify", "--deep", target).err
         expected = [numbers(broker, partition) for partition in PARTITIONS]
 
-    restored = ottla("restore", target, "--data-dir", again).stdout.splitlines()
+    restored = ottla("restore", target, "--data-dir", again).out.splitlines()
     assert ": restored " in restored[0]
     assert shlex.split(restored[1])[-4:] == ["ottla", "serve", "--data-dir", str(again)], "it can be typed as it stands"
-    assert "is not empty" in ottla("restore", target, "--data-dir", again, status=1).stderr
+    assert "is not empty" in ottla("restore", target, "--data-dir", again, status=1).err
     with RunningBroker(again) as broker:
         # The tests may run as root.
         warnings = [line for line in broker.log_lines if "WARN" in line or "ERROR" in line]
@@ -127,7 +121,7 @@ def test_backup_under_live_producers_survives_its_kills_and_is_restored_whole(tm
             assert acknowledged <= len(found) <= after + 1
             assert found == all_of_it[: len(found)]
             assert committed[partition].offset == read[partition].offset <= ends[partition]
-        shown = json.loads(ottla("topic", "describe", "orders", "--json", "-b", broker.bootstrap).stdout)
+        shown = json.loads(ottla("topic", "describe", "orders", "--json", "-b", broker.bootstrap).out)
         assert shown["configs"]["segment.bytes"] == "100000"
         assert shown["configs"]["retention.ms"] == "-1"
         with Cluster(broker.bootstrap) as cluster, RawProducer(cluster) as producing:
@@ -153,4 +147,4 @@ def test_backup_of_a_stopped_and_of_a_killed_broker(tmp_path: Path) -> None:
         ottla("restore", tmp_path / name, "--data-dir", tmp_path / f"{name}-again")
         with RunningBroker(tmp_path / f"{name}-again") as broker:
             assert numbers(broker, PARTITIONS[0]) == list(range(120))
-        assert "0 damages" in ottla("log", "verify", "--deep", tmp_path / name).stderr
+        assert "0 damages" in ottla("log", "verify", "--deep", tmp_path / name).err

@@ -1,4 +1,4 @@
-"""`ottla topic`, `produce` and `consume` as processes, in pipes, against both brokers."""
+"""`ottla topic`, `produce` and `consume` against both brokers; in pipes, and up to a signal, as processes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
 from ottla.testing.broker import RunningBroker
+from tests.command_line import Done, ottla_process
+from tests.command_line import ottla as run_verb
 from tests.eventually import eventually
 from tests.integration.conftest import NewTopicName
 
@@ -27,20 +29,9 @@ TIMEOUT_S = 120
 TOLD_WITHIN_S = 30
 
 
-def ottla(
-    bootstrap: str, *arguments: str, stdin: str | bytes = b"", status: int = 0
-) -> subprocess.CompletedProcess[bytes]:
+def ottla(bootstrap: str, *arguments: str, stdin: str | bytes = b"", status: int = 0) -> Done:
     """Run a verb to its end; its exit status must be `status`."""
-    done = subprocess.run(
-        command(bootstrap, arguments),
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
-        capture_output=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == status, done.stdout.decode() + done.stderr.decode()
-    assert b"Traceback" not in done.stderr
-    return done
+    return run_verb(*arguments, "--bootstrap-server", bootstrap, stdin=stdin, status=status)
 
 
 def command(bootstrap: str, arguments: Sequence[str]) -> list[str]:
@@ -122,7 +113,7 @@ def test_internal_topic_that_cannot_be_deleted_has_a_hint_that_fits(ottla_broker
 
 def test_verbs_report_at_once_that_no_broker_listens() -> None:
     started_s = time.monotonic()
-    done = ottla("127.0.0.1:1", "topic", "list", status=1)
+    done = ottla_process("topic", "list", "-b", "127.0.0.1:1", status=1)
     assert b"error: cannot connect to 127.0.0.1:1" in done.stderr
     assert b"hint: " in done.stderr
     assert time.monotonic() - started_s < TOLD_WITHIN_S
@@ -130,8 +121,10 @@ def test_verbs_report_at_once_that_no_broker_listens() -> None:
 
 def test_consume_prints_the_lines_that_were_produced(bootstrap: str, new_topic: NewTopicName) -> None:
     topic = new_topic()
-    ottla(bootstrap, "produce", topic, stdin="one\ntwo\r\n\nlast without an end")
-    assert consume(bootstrap, topic) == "one\ntwo\n\nlast without an end\n"
+    produced = ottla_process("produce", topic, "-b", bootstrap, stdin=b"one\ntwo\r\n\nlast without an end")
+    consumed = ottla_process("consume", topic, "-b", bootstrap, "--from-beginning", "--until-end")
+    assert consumed.stdout == b"one\ntwo\n\nlast without an end\n"
+    assert produced.stdout == produced.stderr == consumed.stderr == b""
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -255,7 +248,11 @@ def test_produce_writes_its_whole_input_in_one_transaction_or_nothing_of_it(
     lines = "".join(f"key-{number}:{number}\n" for number in range(200))
     shown = ottla(bootstrap, *transaction, "--verbose", stdin=lines).stderr.decode()
     assert {line.split(":")[0] for line in shown.splitlines()} == {f"{topic}-0", f"{topic}-1"}
-    assert sorted(map(int, consume(bootstrap, topic, *committed).split())) == list(range(200))
+    # A coordinator answers before its markers are in all partitions.
+    eventually(
+        lambda: sorted(map(int, consume(bootstrap, topic, *committed).split())),
+        lambda found: found == list(range(200)),
+    )
 
 
 def test_produce_that_is_killed_leaves_nothing_that_is_committed_and_the_next_one_writes_its_input(
@@ -274,7 +271,10 @@ def test_produce_that_is_killed_leaves_nothing_that_is_committed_and_the_next_on
         writer.kill()
         writer.communicate()
     ottla(bootstrap, *transaction, stdin="whole\ninput\n")
-    assert consume(bootstrap, topic, "--isolation-level", "read_committed") == "whole\ninput\n"
+    eventually(
+        lambda: consume(bootstrap, topic, "--isolation-level", "read_committed"),
+        lambda found: found == "whole\ninput\n",
+    )
 
 
 def test_produce_reports_a_record_that_is_too_large(bootstrap: str, new_topic: NewTopicName) -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-from ottla.cli.program import run
 from ottla.client.admin.lag import NO_PARTITION, lags
 from ottla.client.groups.group_types import CLASSIC, CONSUMER, CommittedOffset
 from ottla.client.groups.groups import GroupAdmin, UnknownGroup
@@ -26,6 +23,8 @@ from ottla.model.error_code import ErrorCode
 from ottla.model.identifiers import TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
+from tests.command_line import Done
+from tests.command_line import ottla as run_verb
 from tests.eventually import eventually
 from tests.integration.conftest import NewTopicName
 
@@ -35,18 +34,8 @@ PARTITIONS = 3
 EARLIEST_MS = 1_700_000_000_000
 
 
-class Done(NamedTuple):
-    stdout: bytes
-    stderr: bytes
-
-
 def ottla(bootstrap: str, *arguments: str, status: int = 0) -> Done:
-    """Run a verb in this process: starting a process for each takes longer than the verb."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        found = run([*arguments, "--bootstrap-server", bootstrap])
-    assert found == status, out.getvalue() + err.getvalue()
-    return Done(out.getvalue().encode(), err.getvalue().encode())
+    return run_verb(*arguments, "--bootstrap-server", bootstrap, status=status)
 
 
 def fill(cluster: Cluster, topic: str, base_ms: int, padding: bytes = b"") -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -16,6 +14,7 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions
 from ottla.errors import OttlaError, TlsFailed
 from ottla.testing.broker import RunningBroker
+from tests.command_line import ottla as run_verb
 
 MESSAGES_COUNT: Final = 300
 # More than what is encrypted at once, in a message and in a fetch.
@@ -69,14 +68,7 @@ def test_the_command_line_passes_through_tls(broker: TlsBroker, tmp_path: Path) 
     config = tmp_path / "client.properties"
     config.write_text("".join(f"{name}={text}\n" for name, text in broker.security.items()))
     for verb in (["topic", "create", "by-command"], ["topic", "list"], ["group", "list"], ["cluster", "status"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "ottla", *verb, "-b", broker.bootstrap, "--command-config", str(config)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        run_verb(*verb, "-b", broker.bootstrap, "--command-config", config)
 
 
 def refusal(broker: TlsBroker, security: dict[str, str]) -> OttlaError:

@@ -9,8 +9,6 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -31,6 +29,7 @@ from ottla.broker.security.tls_acceptor import HANDSHAKES_OF_ADDRESS_MAX
 from ottla.spark.schemas.registry_reader import RegistryReader, RegistryRefused, RegistryUnreachable
 from ottla.spark.schemas.registry_security import RegistrySecurity
 from ottla.testing.broker import RunningBroker
+from tests.command_line import ottla
 from tests.eventually import eventually
 from tests.registry_process import serving
 
@@ -135,8 +134,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     ) as running:
         plain = running.addresses["PLAINTEXT"]
         for user, password in PASSWORDS.items():
-            words = ["user", "add", user, "--password-file", "-", "-b", plain]
-            subprocess.run([sys.executable, "-m", "ottla", *words], input=password, text=True, check=True, timeout=60)
+            ottla("user", "add", user, "--password-file", "-", "-b", plain, stdin=password)
         yield Secured(running, folder)
 
 
@@ -149,7 +147,7 @@ def test_processes_beside_the_broker_log_in_by_their_file(secured: Secured) -> N
     # Both connect to the first listener with a login.
     eventually(lambda: "topic.created topic=ottla-audit" in "\n".join(secured.broker.log_lines))
     made = "api=CREATE_TOPICS resources=TOPIC:_schemas"
-    [line] = [line for line in secured.broker.log_lines if made in line]
+    [line] = eventually(lambda: [line for line in secured.broker.log_lines if made in line])
     assert "principal=User:processes" in line
     assert "listener=SASL_SSL" in line
 

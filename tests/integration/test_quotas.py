@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import select
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
@@ -22,6 +20,7 @@ from ottla.client.wire.options import ClientOptions
 from ottla.model.error_code import ErrorCode
 from ottla.model.quotas import QuotaEntity, QuotaKind
 from ottla.testing.broker import RunningBroker
+from tests.command_line import ottla
 from tests.eventually import eventually
 
 DEADLINE_S = 60.0
@@ -150,15 +149,8 @@ def test_quota_is_kept_and_described(cluster: Cluster) -> None:
 
 def test_command_sets_lists_and_removes_quotas(broker: RunningBroker, cluster: Cluster) -> None:
     def ottla_quota(*arguments: str, status: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "ottla", "quota", *arguments, "--bootstrap-server", broker.bootstrap],
-            capture_output=True,
-            timeout=DEADLINE_S,
-            check=False,
-            text=True,
-        )
-        assert done.returncode == status, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        done = ottla("quota", *arguments, "--bootstrap-server", broker.bootstrap, status=status)
+        return done.out + done.err
 
     ottla_quota("set", "--user", "alice", "--client-id-defaults", "producer_byte_rate=1048576", "request_percentage=50")
     rows = [line.split() for line in ottla_quota("list", "--user", "alice").splitlines()]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -25,16 +23,10 @@ from ottla.model.identifiers import OFFSETS_TOPIC, TopicPartition
 from ottla.records.builder import build_batch
 from ottla.records.record import Record, decode_batch
 from ottla.testing.broker import RunningBroker
+from tests.command_line import ottla, ottla_process
 
 BATCHES = 30
 DAMAGED = 11
-
-
-def ottla(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ottla", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
 
 
 def fill(broker: RunningBroker) -> None:
@@ -68,12 +60,12 @@ def check_group_is_described(broker: RunningBroker) -> None:
     begin_s = time.monotonic()
     shown = ottla("group", "describe", "readers", "-b", broker.bootstrap)
     assert time.monotonic() - begin_s < 40, "it was waited for"
-    assert [line.split()[2:7] for line in shown.stdout.splitlines()[1:]] == [
+    assert [line.split()[2:7] for line in shown.out.splitlines()[1:]] == [
         ["0", "5", "-", "-", "-"],
         ["1", "30", "30", "0", "0"],
     ]
-    assert "note: no lag of orders-0: no broker leads it now" in shown.stderr
-    [told] = ottla("group", "describe", "--all-groups", "--json", "-b", broker.bootstrap).stdout.splitlines()
+    assert "note: no lag of orders-0: no broker leads it now" in shown.err
+    [told] = ottla("group", "describe", "--all-groups", "--json", "-b", broker.bootstrap).out.splitlines()
     assert [each["problem"] for each in json.loads(told)["offsets"]] == ["orders-0: no broker leads it now", None]
 
 
@@ -87,19 +79,19 @@ def test_refused_partition_is_reported_repaired_and_served_again() -> None:
         [refused] = [line for line in broker.log_lines if "log.refused" in line and "partition=orders-0" in line]
         assert "`ottla log repair DIR`" in refused
         assert values(broker, 1) == expected, "the other partition is served"
-        told = ottla("doctor", "--data-dir", broker.data_dir, "--listen", broker.bootstrap, "--json", status=1).stdout
+        told = ottla("doctor", "--data-dir", broker.data_dir, "--listen", broker.bootstrap, "--json", status=1).out
         [problem] = [found for line in told.splitlines() if (found := json.loads(line))["level"] == "problem"]
         assert problem["text"] == "partitions that are not served: orders-0"
         assert "ottla log repair" in problem["advice"]
         check_group_is_described(broker)
-        assert "is in use by process" in ottla("log", "repair", broker.data_dir, status=1).stderr
+        assert "is in use by process" in ottla("log", "repair", broker.data_dir, status=1).err
         broker.stop()
 
-        shown = ottla("log", "repair", broker.data_dir, status=1).stdout
+        shown = ottla("log", "repair", broker.data_dir, status=1).out
         assert shown.startswith("orders-0: lost: 1 offset in 1 place (")
         assert f"offsets {DAMAGED} to {DAMAGED}: " in shown
         ottla("log", "repair", broker.data_dir, "orders-0", "--execute")
-        assert "nothing is damaged" in ottla("log", "repair", broker.data_dir).stderr
+        assert "nothing is damaged" in ottla("log", "repair", broker.data_dir).err
         lines_before = len(broker.log_lines)
         broker.start()
         assert not [line for line in broker.log_lines[lines_before:] if "log.refused" in line]
@@ -144,9 +136,9 @@ def test_partition_whose_flushed_end_is_unknown_after_a_kill_is_refused_until_it
             fetch_raw(cluster, "orders", 0, 0)
         assert segment.stat().st_size == left_bytes
         broker.stop()
-        assert "no record of how far orders-0 was flushed" in ottla("log", "verify", tmp_path, status=1).stdout
-        assert "no record of how far orders-0 was flushed" in ottla("doctor", "--data-dir", tmp_path, status=1).stdout
-        shown = ottla("log", "repair", tmp_path, "orders-0", status=1).stdout
+        assert "no record of how far orders-0 was flushed" in ottla("log", "verify", tmp_path, status=1).out
+        assert "no record of how far orders-0 was flushed" in ottla("doctor", "--data-dir", tmp_path, status=1).out
+        shown = ottla("log", "repair", tmp_path, "orders-0", status=1).out
         assert f"records may be lost at its end, kept: {kept} offsets" in shown
         assert f"nothing proves that it ended at offset {kept}" in shown
         assert segment.stat().st_size == left_bytes
@@ -166,7 +158,7 @@ def test_broker_refuses_a_directory_without_its_tree_until_repair_has_rebuilt_it
         broker.stop()
         (data_dir / "tree.sqlite").rename(tmp_path / "tree.sqlite")
         before = {path: path.read_bytes() for path in data_dir.rglob("*") if path.is_file() and path.name != ".lock"}
-        refused = ottla("serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0", status=1).stderr
+        refused = ottla_process("serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0", status=1).err
         assert "tree.sqlite: is missing, and its directory is not new" in refused
         assert "hint: the partitions' own directories are untouched by this: `ottla restore`" in refused
         assert "`ottla log repair DIR`" in refused
@@ -175,7 +167,7 @@ def test_broker_refuses_a_directory_without_its_tree_until_repair_has_rebuilt_it
 
         ottla("log", "repair", data_dir, status=1)
         assert not (data_dir / "tree.sqlite").exists()
-        shown = ottla("log", "repair", data_dir, "--execute").stdout
+        shown = ottla("log", "repair", data_dir, "--execute").out
         assert "partitions=2 retention.ms=-1 retention.bytes=-1" in shown
         lines_before = len(broker.log_lines)
         broker.start()
@@ -210,13 +202,13 @@ def test_damaged_partition_of_committed_offsets_is_named_and_the_other_groups_ar
         done = ottla("group", "list", "-b", broker.bootstrap)
         others = [group for group in groups if partition_of(group, count) != partition_of(groups[0], count)]
         assert len(others) >= 2
-        assert set(others) <= set(done.stdout.splitlines())
-        assert groups[0] not in done.stdout
-        assert f"note: groups of {damaged} are not shown: its coordinator could not load it" in done.stderr
+        assert set(others) <= set(done.out.splitlines())
+        assert groups[0] not in done.out
+        assert f"note: groups of {damaged} are not shown: its coordinator could not load it" in done.err
         none = ottla("group", "list", "--type", "consumer", "-b", broker.bootstrap)
-        assert (none.stdout, none.stderr) == ("", done.stderr), "no group is like that, and that is no failure"
+        assert (none.out, none.err) == ("", done.err), "no group is like that, and that is no failure"
 
         arguments = ("group", "reset-offsets", others[0], "--all-topics", "--to-current", "--export")
         exported = ottla(*arguments, "-b", broker.bootstrap)
-        assert exported.stdout.splitlines() == ["orders,0,5", f"orders,1,{BATCHES}"]
-        assert exported.stderr == "note: orders-1 has no committed offset: the log's end is used\n"
+        assert exported.out.splitlines() == ["orders,0,5", f"orders,1,{BATCHES}"]
+        assert exported.err == "note: orders-1 has no committed offset: the log's end is used\n"

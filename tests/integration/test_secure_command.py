@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import ssl
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,50 +12,35 @@ import trustme
 
 from ottla.model.properties import parse_properties
 from ottla.testing.broker import RunningBroker
+from tests.command_line import ottla, ottla_process
 from tests.eventually import eventually
-
-TIMEOUT_S = 60
-
-
-def ottla(*arguments: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla", *arguments],
-        input=stdin,
-        capture_output=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 def test_broker_and_client_work_with_the_files(tmp_path: Path) -> None:
     folder = tmp_path / "secure"
-    done = ottla("secure", "init", str(folder), "--host", "127.0.0.1")
-    assert f"ottla serve --config {folder / 'server.properties'}" in done.stdout
+    done = ottla_process("secure", "init", folder, "--host", "127.0.0.1")
+    assert f"ottla serve --config {folder / 'server.properties'}" in done.out
     assert all(path.stat().st_mode & 0o077 == 0 for path in (folder, *folder.iterdir()))
     [user] = (folder / "users").read_text().splitlines()
     password = user.partition("=")[2]
     assert len(password) >= 22
-    assert password not in done.stdout + done.stderr
+    assert password not in done.out + done.err
 
     given = {name: text for name, text, _ in parse_properties((folder / "server.properties").read_text())}
     settings = {name: text for name, text in given.items() if name not in ("listeners", "advertised.listeners")}
     with RunningBroker(listen="SASL_SSL://127.0.0.1:0", settings=settings) as broker:
         client = ("-b", broker.bootstrap, "--command-config", str(folder / "client.properties"))
         ottla("topic", "create", "secured", *client)
-        assert ottla("topic", "list", *client).stdout.split() == ["secured"]
+        assert ottla("topic", "list", *client).out.split() == ["secured"]
         ottla("user", "add", "alice", "--password-file", "-", *client, stdin="secret of alice\n")
-        assert "alice" in ottla("user", "list", *client).stdout
+        assert "alice" in ottla("user", "list", *client).out
         assert password not in "\n".join(broker.log_lines)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("content")
     refused = ottla("secure", "init", str(tmp_path), status=1)
-    assert "is not empty" in refused.stderr
+    assert "is not empty" in refused.err
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,6 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.cli.program import run
 from ottla.client.admin.admin import Admin
 from ottla.client.consumer_registry.group_nodes import ConsumerNode, GroupPaths
 from ottla.client.consumer_registry.partition_registry import PartitionRegistry, register
@@ -38,6 +36,7 @@ from ottla.records.record import Record
 from ottla.runtime.event_loop import BlockingLoop
 from ottla.testing.broker import RunningBroker
 from ottla.testing.zookeeper import RunningZooKeeper
+from tests.command_line import Done, ottla
 from tests.eventually import eventually
 from tests.zookeeper_or_skip import skips_without_zookeeper
 
@@ -92,25 +91,6 @@ def topic(cluster: Cluster) -> str:
 @pytest.fixture
 def group() -> str:
     return f"jobs-{next(_numbers)}"
-
-
-class Said(NamedTuple):
-    out: str
-    err: str
-
-    @property
-    def rows(self) -> list[list[str]]:
-        """Those of a table, below its head."""
-        return [line.split() for line in self.out.splitlines()[1:]]
-
-
-def ottla(*arguments: str, status: int = 0) -> Said:
-    """Run a verb in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        found = run(arguments)
-    assert found == status, out.getvalue() + err.getvalue()
-    return Said(out.getvalue(), err.getvalue())
 
 
 class Member:
@@ -345,7 +325,7 @@ def test_tree_that_is_closed_is_opened_by_the_brokers_credentials(monkeypatch: p
             assert "belong to another user" in said.err
             assert "hint: give the brokers' zookeeper.digest as OTTLA_ZOOKEEPER_DIGEST" in said.err
             monkeypatch.setenv("OTTLA_ZOOKEEPER_DIGEST", "ottla:secret")
-            assert ottla("group", "list", "--zookeeper", connect) == Said("", "")
+            assert ottla("group", "list", "--zookeeper", connect) == Done(0, b"", b"")
 
 
 def test_standalone_broker_has_no_groups_of_type_tree() -> None:

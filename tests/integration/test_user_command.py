@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -13,8 +10,7 @@ import pytest
 from ottla.client.admin.access import describe_users
 from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
-
-TIMEOUT_S = 60
+from tests.command_line import Done, ottla
 
 
 @pytest.fixture(scope="module")
@@ -25,19 +21,9 @@ def broker() -> Iterator[RunningBroker]:
 
 def ottla_user(
     broker: RunningBroker, *arguments: str, stdin: str = "", status: int = 0, environment: Mapping[str, str] = {}
-) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla", "user", *arguments, "--bootstrap-server", broker.bootstrap],
-        input=stdin,
-        capture_output=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+) -> Done:
+    verb = ("user", *arguments, "--bootstrap-server", broker.bootstrap)
+    return ottla(*verb, stdin=stdin, status=status, environment=environment)
 
 
 def users(broker: RunningBroker) -> dict[str, list[tuple[str, int]]]:
@@ -49,7 +35,7 @@ def users(broker: RunningBroker) -> dict[str, list[tuple[str, int]]]:
 def test_users_are_added_listed_and_deleted(broker: RunningBroker, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("secret of alice\n")
     done = ottla_user(broker, "add", "alice", "--password-file", str(tmp_path / "password"))
-    assert done.stdout == "user alice can log in by SCRAM-SHA-256 and SCRAM-SHA-512\n"
+    assert done.out == "user alice can log in by SCRAM-SHA-256 and SCRAM-SHA-512\n"
     ottla_user(
         broker,
         "add",
@@ -65,19 +51,19 @@ def test_users_are_added_listed_and_deleted(broker: RunningBroker, tmp_path: Pat
     ottla_user(broker, "add", "c/d", environment={"OTTLA_USER_PASSWORD": "y"})
     both = [("SCRAM-SHA-256", 8_192), ("SCRAM-SHA-512", 8_192)]
     assert users(broker) == {"alice": both, "bob": [("SCRAM-SHA-512", 4_096)], "c/d": both}
-    listed = ottla_user(broker, "list").stdout.splitlines()
+    listed = ottla_user(broker, "list").out.splitlines()
     assert listed[0].split() == ["USER", "MECHANISM", "ITERATIONS"]
     assert listed[3].split() == ["bob", "SCRAM-SHA-512", "4096"]
-    assert ottla_user(broker, "delete", "c/d").stdout == "deleted user c/d\n"
+    assert ottla_user(broker, "delete", "c/d").out == "deleted user c/d\n"
     assert set(users(broker)) == {"alice", "bob"}
     assert "secret" not in "".join(broker.log_lines)
 
 
 def test_mistakes_are_explained(broker: RunningBroker) -> None:
     missing = ottla_user(broker, "delete", "ghost", status=1)
-    assert "the user 'ghost' has no SCRAM credentials" in missing.stderr
+    assert "the user 'ghost' has no SCRAM credentials" in missing.err
     few = ottla_user(broker, "add", "eve", "--iterations", "5", status=1, environment={"OTTLA_USER_PASSWORD": "y"})
-    assert "iterations must be 4096 to 16384" in few.stderr
+    assert "iterations must be 4096 to 16384" in few.err
     silent = ottla_user(broker, "add", "eve", status=1)
-    assert "there is no terminal" in silent.stderr
-    assert "--password-file" in silent.stderr
+    assert "there is no terminal" in silent.err
+    assert "--password-file" in silent.err

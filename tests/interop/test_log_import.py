@@ -8,8 +8,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +22,7 @@ from ottla.client.fetching.offsets import EARLIEST, LATEST, list_offsets
 from ottla.client.wire.cluster import Cluster
 from ottla.model.identifiers import TopicPartition as Partition
 from ottla.testing.broker import RunningBroker
+from tests.command_line import ottla, ottla_process
 from tests.eventually import eventually
 from tests.interop.test_dump_log_segments import COMPLAINTS
 from tests.peers.apache_kafka import ApacheKafka
@@ -45,14 +44,6 @@ class Source(NamedTuple):
     path: Path
     values: dict[str, dict[int, list[tuple[int, bytes | None]]]]
     topic_ids: dict[str, str]
-
-
-def ottla(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ottla", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == status, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 def produce(bootstrap: str, topic: str, partition: int, values: list[bytes], **options: object) -> None:
@@ -147,7 +138,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
             kafka = stack.enter_context(ApacheKafka(properties))
             fill(kafka)
             done = ottla("log", "import", kafka.data_dir, "--data-dir", kafka.data_dir.parent / "new", status=1)
-            assert "is in use: its broker runs" in done.stderr
+            assert "is in use: its broker runs" in done.err
             with Cluster(kafka.bootstrap) as cluster:
                 topics = [topic for topic in Admin(cluster).list_topics() if not topic.is_internal]
             names = {topic.name: len(topic.partitions) for topic in topics if topic.name != "open"}
@@ -186,10 +177,10 @@ def test_import_copies_everything_and_leaves_the_source_unchanged(source: Source
     data_dir = tmp_path / "ottla"
     without = ("--exclude", "open")
     done = ottla("log", "import", source.path, "--data-dir", data_dir, how, *without)
-    assert "stopped cleanly" in done.stderr
-    assert "retention is off for" in done.stderr
-    assert "aborted has transactions: all of them have ended" in done.stderr
-    assert "compacted was compacted" in done.stderr
+    assert "stopped cleanly" in done.err
+    assert "retention is off for" in done.err
+    assert "aborted has transactions: all of them have ended" in done.err
+    assert "compacted was compacted" in done.err
     assert fingerprint(source.path) == before
 
     with RunningBroker(data_dir) as broker:
@@ -254,8 +245,8 @@ def test_import_refuses_invalid_input_and_writes_nothing(
         (tmp_path / name).write_text(content)
     given = [str(tmp_path / each) if each in files else each for each in arguments]
     done = ottla("log", "import", source.path, "--data-dir", tmp_path / "ottla", *given, status=1)
-    assert expected in done.stderr
-    assert "hint: " in done.stderr
+    assert expected in done.err
+    assert "hint: " in done.err
     assert not (tmp_path / "ottla").exists()
 
 
@@ -266,14 +257,14 @@ def test_import_reads_settings_from_a_file_and_refuses_a_second_run(source: Sour
     arguments = ("log", "import", source.path, "--data-dir", data_dir, "--topic", "plain", "--config", config)
     ottla(*arguments, "--dry-run")
     assert not data_dir.exists()
-    assert "retention is off" not in ottla(*arguments).stderr
+    assert "retention is off" not in ottla(*arguments).err
     with RunningBroker(data_dir) as broker, Cluster(broker.bootstrap) as cluster:
         settings = Admin(cluster).describe_configs(ConfigResource(ResourceType.TOPIC, "plain"))
         assert settings["retention.ms"].value == "86400000000000"
         assert settings["max.message.bytes"].value == "2000000"
         done = ottla("log", "import", source.path, "--data-dir", data_dir, "--topic", "empty", status=1)
-        assert "is in use" in done.stderr
-    assert "topic 'plain' exists already" in ottla(*arguments, status=1).stderr
+        assert "is in use" in done.err
+    assert "topic 'plain' exists already" in ottla(*arguments, status=1).err
     ottla("log", "import", source.path, "--data-dir", data_dir, "--topic", "empty")
     with RunningBroker(data_dir) as broker:
         assert consume(broker.bootstrap, "plain", 1) == source.values["plain"][1]
@@ -290,12 +281,12 @@ def test_import_of_a_crashed_directory_leaves_out_incomplete_batches(source: Sou
     data_dir = tmp_path / "ottla"
     arguments = ("log", "import", crashed, "--data-dir", data_dir, "--topic", "plain")
     # The stop was in fact clean, and all was flushed: missing records were acknowledged.
-    assert "this was whole on the disk once" in ottla(*arguments, status=1).stderr
+    assert "this was whole on the disk once" in ottla(*arguments, status=1).err
     # A broker that is killed has flushed what is before its last segment.
     (crashed / "recovery-point-offset-checkpoint").write_text(f"0\n1\nplain 1 {int(active.stem)}\n")
     done = ottla(*arguments)
-    assert "not stopped cleanly" in done.stderr
-    assert "are a write that the crash interrupted" in done.stderr
+    assert "not stopped cleanly" in done.err
+    assert "are a write that the crash interrupted" in done.err
     with RunningBroker(data_dir) as broker:
         read = consume(broker.bootstrap, "plain", 1)
     expected = source.values["plain"][1]
@@ -305,9 +296,9 @@ def test_import_of_a_crashed_directory_leaves_out_incomplete_batches(source: Sou
 
 def test_serve_on_a_directory_of_apache_kafka_names_the_import(source: Source) -> None:
     before = fingerprint(source.path)
-    done = ottla("serve", "--data-dir", source.path, "--listen", "127.0.0.1:0", status=1)
-    assert "was made by Apache Kafka" in done.stderr
-    assert f"ottla log import {source.path}" in done.stderr
+    done = ottla_process("serve", "--data-dir", source.path, "--listen", "127.0.0.1:0", status=1)
+    assert "was made by Apache Kafka" in done.err
+    assert f"ottla log import {source.path}" in done.err
     changed = {name for name, found in fingerprint(source.path).items() if before.get(name) != found}
     assert changed <= {".lock"}
     assert os.access(source.path, os.W_OK)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
+from tests.command_line import ottla
 from tests.interop import aiokafka_client, confluent_client, kafka_python_client
 from tests.interop.expected_records import Sent
 from tests.interop.stored_batches import stored_batches
@@ -25,12 +24,6 @@ pytestmark = pytest.mark.interop
 BATCHES = 20
 # At the start, two neighbours in the middle, and the last one.
 DAMAGED = (0, 7, 8, BATCHES - 1)
-
-
-def ottla(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "ottla", *arguments], capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def damage(path: Path, positions: list[int]) -> None:
@@ -58,8 +51,7 @@ def repaired() -> Iterator[tuple[RunningBroker, str, list[Sent]]]:
         ends = [sum(header.size_bytes for header in headers[:number]) for number in range(BATCHES)]
         damage(segment, [ends[number] for number in DAMAGED])
         [told] = [
-            json.loads(line)
-            for line in ottla("log", "repair", str(broker.data_dir), "--execute", "--json").splitlines()
+            json.loads(line) for line in ottla("log", "repair", broker.data_dir, "--execute", "--json").out.splitlines()
         ]
         assert (told["lost_offsets"], told["kept_offsets"]) == (len(DAMAGED), BATCHES - len(DAMAGED))
         broker.start()
@@ -84,7 +76,7 @@ def test_repaired_log_is_read_by_aiokafka(repaired: tuple[RunningBroker, str, li
 def test_repaired_log_is_read_by_ottlas_client(repaired: tuple[RunningBroker, str, list[Sent]]) -> None:
     broker, topic, left = repaired
     arguments = ("consume", topic, "--from-beginning", "--until-end", "--json", "-b", broker.bootstrap)
-    objects = [json.loads(line) for line in ottla(*arguments).splitlines()]
+    objects = [json.loads(line) for line in ottla(*arguments).out.splitlines()]
     assert [each["value"].encode() for each in objects] == [each.value for each in left]
     assert [each["offset"] for each in objects] == [each for each in range(BATCHES) if each not in DAMAGED]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -29,6 +27,7 @@ from ottla.errors import AuthenticationFailed, BrokerUnreachable, ListenerMismat
 from ottla.registry.schema_topic import SchemaTopic
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.event_loop import run
+from tests.command_line import ottla as run_verb
 from tests.interop.security.identity_provider import CLIENT_ID, CLIENT_SECRET
 from tests.interop.security.secure_kafka import PASSWORD, SESSION_MS, USERNAME, SecureKafka, secure_kafka
 from tests.peers.kafka_jars import KafkaUnavailable, find_java
@@ -175,12 +174,10 @@ def test_the_command_line_reads_a_file_of_kafkas_tools(
     settings = settings_of(secured, listener, mechanism)
     config.write_text("".join(f"{name}={text.replace(chr(10), chr(92) + 'n')}\n" for name, text in settings.items()))
     flags = ["-b", secured.address(listener), "--command-config", str(config)]
-    assert ottla_command("produce", topic, *flags, input="hello\n").returncode == 0
-    read = ottla_command("consume", topic, *flags, "--from-beginning", "--until-end")
-    assert read.stdout == "hello\n", read.stderr
-    assert topic in ottla_command("topic", "list", *flags).stdout
-    listed = ottla_command("group", "list", *flags)
-    assert listed.returncode == 0, listed.stderr
+    run_verb("produce", topic, *flags, stdin="hello\n")
+    assert run_verb("consume", topic, *flags, "--from-beginning", "--until-end").out == "hello\n"
+    assert topic in run_verb("topic", "list", *flags).out
+    run_verb("group", "list", *flags)
 
 
 @pytest.mark.parametrize("store_type", ["PKCS12", "JKS"])
@@ -218,27 +215,12 @@ def test_the_command_line_reads_the_environment_and_a_secret_file(secured: Secur
         "OTTLA_SASL_PASSWORD_FILE": str(password),
         "OTTLA_SSL_CA_LOCATION": str(secured.ca_path),
     }
-    listed = ottla_command("topic", "list", "-b", secured.address("SASL_SSL"), environment=environment)
-    assert listed.returncode == 0, listed.stderr
+    verb = ("topic", "list", "-b", secured.address("SASL_SSL"))
+    run_verb(*verb, environment=environment)
     password.write_text("wrong")
-    refused = ottla_command("topic", "list", "-b", secured.address("SASL_SSL"), environment=environment)
-    assert refused.returncode == 1
-    assert "error: " in refused.stderr
-    assert "hint: " in refused.stderr
-
-
-def ottla_command(
-    *arguments: str, input: str = "", environment: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ottla", *arguments],
-        input=input,
-        env={**os.environ, **(environment or {})},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    refused = run_verb(*verb, environment=environment, status=1)
+    assert "error: " in refused.err
+    assert "hint: " in refused.err
 
 
 def refusal(secured: SecureKafka, listener: str, security: Mapping[str, object]) -> OttlaError:
