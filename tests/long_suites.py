@@ -878,12 +878,14 @@ LONG_SUITES: Final = (
         (
             "tests/integration/test_opened_batches.py::*[500 MiB checked]",
             "tests/integration/test_opened_batches.py::*[60 MiB to gzip]",
+            "tests/integration/test_recreated_topics.py::*[14]",
         ),
         (
             "tests/integration/test_opened_batches.py::*[60 MiB checked]",
             "tests/integration/test_opened_batches.py::*[60 MiB to lz4",
+            "tests/integration/test_recreated_topics.py::*[7]",
         ),
-        "the largest batches, seconds of compression each",
+        "the largest batches, seconds of compression each, and twice as many lives of a topic",
     ),
 )
 

@@ -24,6 +24,7 @@ from ottla.protocol.schemas.sasl_handshake import SaslHandshakeRequest
 from ottla.security.scram import ClientFinal, ClientFirst
 from tests.integration.guarded_broker import PASSWORD, USER, VISIBLE, Guarded, Peer, bearer, plain, scram
 from tests.integration.raw_peer import RawPeer, resident_bytes
+from tests.property.property_settings import examples_max, exhaustive
 
 SEED: Final = int(os.environ.get("OTTLA_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
 CONNECTIONS_COUNT: Final = 100
@@ -132,13 +133,14 @@ WAYS: Final[list[Callable[[Guarded, random.Random], None]]] = [
 ]
 
 
+@exhaustive
 def test_a_broker_serves_after_bytes_that_are_no_login(guarded: Guarded) -> None:
     chance = random.Random(SEED)
     print(f"OTTLA_TEST_SEED={SEED}")  # noqa: T201
     with Peer(guarded) as peer:
         assert scram(peer).error_code == ErrorCode.NONE
     before_bytes = resident_bytes(guarded.broker)
-    for _ in range(CONNECTIONS_COUNT):
+    for _ in range(examples_max(CONNECTIONS_COUNT)):
         chance.choice(WAYS)(guarded, chance)
     assert resident_bytes(guarded.broker) - before_bytes < MEMORY_BYTES_MAX
     assert not [line for line in guarded.broker.log_lines if "Traceback" in line or " ERROR " in line]

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from tests.property.property_settings import SHARE, exhaustive, is_tried
 from tests.seeds.fresh_seeds import run_fresh_seeds
 from tests.transactions_simulation.plan import FAULT_KINDS, Plan
 from tests.transactions_simulation.simulation import SIMULATOR, Simulation
@@ -29,11 +30,12 @@ def test_guarantees_hold_in_fresh_seeds(seconds: int, record_property: Callable[
     assert found.counts["committed"] > 10 * found.seeds_count
 
 
-@pytest.mark.parametrize("advances_epoch", [True, False])
+@exhaustive
 @pytest.mark.parametrize("kind", FAULT_KINDS)
-def test_each_kind_of_fault_alone_is_survived(kind: str, advances_epoch: bool) -> None:
-    plan = replace(Plan.of_seed(1).with_only(kind), advances_epoch=advances_epoch)
-    assert Simulation(1, plan).run().committed_count > 0
+def test_each_kind_of_fault_alone_is_survived(kind: str) -> None:
+    for seed in filter(is_tried, range(SHARE)):
+        plan = replace(Plan.of_seed(seed).with_only(kind), advances_epoch=seed % 2 == 0)
+        assert Simulation(seed, plan).run().committed_count > 0
 
 
 def test_runs_differ_in_their_faults_and_settings() -> None:
