@@ -9,6 +9,7 @@ from mkdocs.structure.files import File, InclusionLevel
 
 from website.navigation import sections_of
 from website.repository_links import repository_path, site_path, targets_of, with_site_links
+from website.table_cells import with_plain_bars
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -53,7 +54,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     if path.parts[0] != "docs":
         # Pages of the tests and benchmarks have many of a reader's words.
         page.meta["search"] = {"boost": _BOOST_OUTSIDE}
-    return with_site_links(markdown, path, _is_directory)
+    return with_plain_bars(with_site_links(markdown, path, _is_directory))
 
 
 def _is_directory(path: PurePosixPath) -> bool:
