@@ -5,7 +5,8 @@
   `live:9092` another broker and `offline:9092` the test's; the verbs of `ottla` that a `sh` fence has go to that broker
   unless they name one.
 * A fence ```` ```output ```` right after a snippet has lines that it must have printed; one that ends with `...` starts
-  a line.
+  a line.  Where the whole output is compared, it has all lines in their order, and `...` alone is any number of lines;
+  a snippet without such a fence prints nothing, unless a ```` ```text ```` fence right after it has an example.
 """
 
 from __future__ import annotations
@@ -40,17 +41,22 @@ ENDS_WITHIN_S: Final = 540
 _PROGRAM: Final = Path(__file__).with_name("page_program.py")
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OUTPUT: Final = "output"
+_EXAMPLE: Final = "text"
 _BEGINS: Final = "..."
 
 
 class Snippet(NamedTuple):
-    """Code of a page, and its line there; `output` has lines that it must print."""
+    """Code of a page, and its line there; `output` has lines that it must print.
+
+    `has_example`: the page shows an output that differs each time.
+    """
 
     page: Path
     line: int
     language: str
     code: str
     output: tuple[str, ...] = ()
+    has_example: bool = False
 
     def __str__(self) -> str:
         return f"{self.page.name}:{self.line}"
@@ -78,6 +84,8 @@ def read_snippets(page: Path) -> list[Snippet]:
         elif language == _OUTPUT:
             assert not text[end : fence.start()].strip(), f"{page.name}: an output without its snippet"
             found[-1] = found[-1]._replace(output=tuple(code.splitlines()))
+        elif language == _EXAMPLE and found and not text[end : fence.start()].strip():
+            found[-1] = found[-1]._replace(has_example=True)
     return found
 
 
@@ -93,12 +101,13 @@ def run_snippets(
     directory: Path,
     *,
     warnings_are_errors: bool = True,
+    output_is_whole: bool = False,
     process: PageProcess | None = None,
 ) -> list[str]:
     """Run them in a separate process, in `directory`; return the output of each.
 
-    With a `process` they run there and in its directory, and `directory` has the files of the run.  An error names
-    the page's line.
+    With `output_is_whole` a snippet prints what the page shows and nothing else.  With a `process` they run there and
+    in its directory, and `directory` has the files of the run.  An error names the page's line.
     """
     steps = [
         {"path": str(each.page), "line": each.line, "language": each.language, "code": _placed(each.code, site)}
@@ -116,6 +125,8 @@ def run_snippets(
     assert len(outputs) == len(snippets), told
     for snippet, printed in zip(snippets, outputs, strict=True):
         _check_output(snippet, printed)
+        if output_is_whole:
+            _check_whole_output(snippet, printed)
     return outputs
 
 
@@ -214,3 +225,21 @@ def _check_output(snippet: Snippet, printed: str) -> None:
         else:
             is_there = wanted.rstrip() in lines
         assert is_there, f"{snippet} should print {wanted!r}, and printed:\n{printed}"
+
+
+def _check_whole_output(snippet: Snippet, printed: str) -> None:
+    if snippet.has_example:
+        return
+    lines = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
+    wanted = "".join(map(_line_pattern, snippet.output))
+    assert re.fullmatch(wanted, lines), (
+        f"{snippet} should print what the page shows and nothing else; it printed:\n{printed}"
+    )
+
+
+def _line_pattern(line: str) -> str:
+    if line == _BEGINS:
+        return "(?:.*\n)*"
+    if line.endswith(_BEGINS):
+        return f"{re.escape(line.removesuffix(_BEGINS))}.*\n"
+    return f"{re.escape(line.rstrip())}\n"

@@ -40,6 +40,30 @@ def test_output_that_a_page_shows_is_required(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("one two", "~~~output\none...\n~~~\n"),
+        ("one\\ntwo\\nthree", "~~~output\none\n...\nthree\n~~~\n"),
+        ("one", "~~~text\nanother\n~~~\n"),
+    ],
+)
+def test_whole_output_is_what_a_page_shows(tmp_path: Path, printed: str, shown: str) -> None:
+    text = f"~~~python\nprint('{printed}')\n~~~\n\n{shown}"
+    run_snippets(read_snippets(page(tmp_path, text)), SITE, tmp_path, output_is_whole=True)
+
+
+@pytest.mark.parametrize(
+    "shown", ["", "~~~output\none\n~~~\n", "~~~output\ntwo\none\n~~~\n", "Text.\n\n~~~text\none\n~~~\n"]
+)
+def test_line_that_a_page_does_not_show_is_found(tmp_path: Path, shown: str) -> None:
+    text = f"~~~python\nprint('one')\nprint('two')\n~~~\n\n{shown}"
+    snippets = read_snippets(page(tmp_path, text))
+    run_snippets(snippets, SITE, tmp_path)
+    with pytest.raises(AssertionError, match=r"page\.md:2 should print what the page shows and nothing else"):
+        run_snippets(snippets, SITE, tmp_path, output_is_whole=True)
+
+
+@pytest.mark.parametrize(
     ("snippet", "message"),
     [
         ("~~~python\nvalue = 1\n\nraise ValueError(value)\n~~~\n", r'page\.md", line 6'),
