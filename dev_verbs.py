@@ -426,7 +426,8 @@ def prepare_docs() -> Path:
             venv.EnvBuilder(clear=True, with_pip=True).create(DOCS_VENV)
         except (subprocess.CalledProcessError, OSError) as error:
             sys.exit(f"dev: .venv-docs cannot be made: {error}")
-        if run(python, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", *packages) != 0:
+        options = ("--disable-pip-version-check", "--no-compile", "--progress-bar=off")
+        if install_by(python, "-m", "pip", "install", *options, *packages) != 0:
             sys.exit("dev: pip could not install what builds the site; its message is above")
         # Last: an interrupted installation is started again.
         stamp.write_text(wanted)

@@ -298,7 +298,7 @@ def test_site_is_built_in_an_environment_apart_that_is_made_once(
     assert dev_verbs.main(["docs", "--site-dir", "/elsewhere"]) == 0
     assert dev_verbs.main(["docs", "--serve"]) == 0
     assert capfd.readouterr().out.splitlines() == [
-        "-m pip install --disable-pip-version-check --quiet mkdocs>=1 a-theme",
+        "-m pip install --disable-pip-version-check --no-compile --progress-bar=off mkdocs>=1 a-theme --quiet",
         f"-m mkdocs build --strict --quiet --site-dir /elsewhere --config-file {configuration}",
         f"-m mkdocs serve --config-file {configuration}",
     ]
