@@ -1,13 +1,14 @@
 """The changes of the study, as events of Debezium: inserts, updates, deletions, repeats and late ones.
 
 Each event is known by its number, so that the table is computed from numbers alone: `folded` is one change after the
-other in plain Python.
+other in plain Python.  Memory grows with the keys, some 20 bytes for each, and not with the changes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,12 +32,16 @@ REPEATED_AFTER_MAX: Final = 10_000
 LATE_BY_MAX: Final = 100_000
 TEXT_BYTES: Final = 100
 _SEED: Final = 20
-_AT_ONCE: Final = 100_000
+# More than REPEATED_AFTER_MAX: an event of a block repeats one of the block, or of the one before.
+_BLOCK_EVENTS: Final = 50_000
+_PROBLEMS_MAX: Final = 5
 _FLUSH_S: Final = 300
+_NO_EVENT: Final = -1
 
 Numbers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
-# By key: the sequence, and the number of the event that counts.
-Folded: TypeAlias = dict[int, tuple[int, int]]
+Flags: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
+# The number of the event of which it is a repetition, or its own; its key and sequence; whether it deletes.
+Event: TypeAlias = tuple[int, int, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,77 +55,106 @@ class Changes:
     def scaled(self, share: float) -> Changes:
         return Changes(round(self.count * share), round(self.keys * share), self.is_snapshot)
 
-    def events(self) -> Events:
-        """Always the same."""
-        numbers = np.arange(self.count, dtype=np.int64)
+    def events(self) -> Iterator[Event]:
+        """In the order of production; always the same."""
+        none = np.zeros(0, np.int64)
+        before: tuple[Numbers, Numbers, Flags] = none, none, np.zeros(0, np.bool_)
+        for first in range(0, self.count, _BLOCK_EVENTS):
+            numbers = np.arange(first, min(first + _BLOCK_EVENTS, self.count), dtype=np.int64)
+            chance = np.random.default_rng((_SEED, first))
+            new_keys, new_sequences, new_deletes = self._block(numbers, chance)
+            keys = np.concatenate([before[0], new_keys])
+            sequences = np.concatenate([before[1], new_sequences])
+            are_deleted = np.concatenate([before[2], new_deletes])
+            # What is repeated may be a repetition: the event is that of its origin's own numbers.
+            origins = self._origins(numbers, chance)
+            at = origins - first + len(before[0])
+            columns = (origins, keys[at], sequences[at], are_deleted[at])
+            yield from zip(*(column.tolist() for column in columns), strict=True)
+            before = keys[-REPEATED_AFTER_MAX:], sequences[-REPEATED_AFTER_MAX:], are_deleted[-REPEATED_AFTER_MAX:]
+
+    def _block(self, numbers: Numbers, chance: np.random.Generator) -> tuple[Numbers, Numbers, Flags]:
+        """Keys, sequences and deletions of these numbers."""
+        count = len(numbers)
         if self.is_snapshot:
-            return Events(numbers, numbers, numbers, np.zeros(self.count, np.bool_))
-        chance = np.random.default_rng(_SEED)
-        keys = chance.integers(0, self.keys, self.count, dtype=np.int64)
-        is_late = chance.random(self.count) < LATE_SHARE
+            return numbers, numbers, np.zeros(count, np.bool_)
+        keys = chance.integers(0, self.keys, count, dtype=np.int64)
+        is_late = chance.random(count) < LATE_SHARE
         # Odd ones are of late events alone.
         sequences = 2 * (numbers + LATE_BY_MAX)
         sequences[is_late] -= 2 * chance.integers(1, LATE_BY_MAX, int(is_late.sum())) - 1
-        is_deleted = chance.random(self.count) < DELETED_SHARE
+        return keys, sequences, chance.random(count) < DELETED_SHARE
+
+    def _origins(self, numbers: Numbers, chance: np.random.Generator) -> Numbers:
+        if self.is_snapshot:
+            return numbers
         origins = numbers.copy()
-        is_repeated = chance.random(self.count) < REPEATED_SHARE
+        is_repeated = chance.random(len(numbers)) < REPEATED_SHARE
         origins[is_repeated] -= chance.integers(1, REPEATED_AFTER_MAX, int(is_repeated.sum()))
-        origins = np.maximum(origins, 0)
-        # What is repeated may be a repetition: the event is that of its origin's own numbers.
-        return Events(origins, keys[origins], sequences[origins], is_deleted[origins])
+        return np.maximum(origins, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
-    """In the order of production.  `origins`: the number of the event of which this one is a repetition, or its own."""
+class Folded:
+    """By key: the sequence of its row, the number of the event that counts, and whether that deletes."""
 
-    origins: Numbers
-    keys: Numbers
-    sequences: Numbers
-    are_deleted: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    sequences: array[int]
+    origins: array[int]
+    are_deleted: bytearray
+    rows_count: int
+    records_count: int
 
-    def __iter__(self) -> Iterator[tuple[int, int, int, bool]]:
-        for first in range(0, len(self.keys), _AT_ONCE):
-            part = slice(first, first + _AT_ONCE)
-            columns = (self.origins, self.keys, self.sequences, self.are_deleted)
-            yield from zip(*(column[part].tolist() for column in columns), strict=True)
+    @property
+    def keys_count(self) -> int:
+        return len(self.origins)
 
-
-def folded(events: Events) -> Folded:
-    """The row of each key, one change after the other: of equal sequences the later change counts."""
-    rows: Folded = {}
-    for origin, key, sequence, _ in events:
-        known = rows.get(key)
-        if known is None or sequence >= known[0]:
-            rows[key] = sequence, origin
-    return rows
+    def row(self, key: int) -> tuple[int, bool, str | None] | None:
+        """None: the table has no row of the key."""
+        if not 0 <= key < self.keys_count or (origin := self.origins[key]) == _NO_EVENT:
+            return None
+        is_deleted = bool(self.are_deleted[key])
+        return self.sequences[key], is_deleted, None if is_deleted else text_of(origin)
 
 
-def problems(table: pa.Table, expected: Mapping[int, tuple[int, int]], events: Events) -> list[str]:
-    """How the table differs: columns id, source_lsn, deleted and text.  Empty where it is that of plain Python."""
+def folded(changes: Changes) -> Folded:
+    """One change after the other: of equal sequences the later change counts."""
+    sequences, origins = array("q", bytes(8 * changes.keys)), array("q", [_NO_EVENT]) * changes.keys
+    are_deleted = bytearray(changes.keys)
+    rows_count = records_count = 0
+    for origin, key, sequence, is_deleted in changes.events():
+        records_count += 2 if is_deleted else 1
+        if origins[key] == _NO_EVENT:
+            rows_count += 1
+        elif sequence < sequences[key]:
+            continue
+        sequences[key], origins[key], are_deleted[key] = sequence, origin, is_deleted
+    return Folded(sequences, origins, are_deleted, rows_count, records_count)
+
+
+def problems(batches: Iterable[pa.RecordBatch], expected: Folded) -> list[str]:
+    """How the rows differ: columns id, source_lsn, deleted and text.  Empty where they are those of plain Python.
+
+    One batch of rows is in memory at a time.
+    """
     wrong: list[str] = []
-    seen: set[int] = set()
-    if table.num_rows != len(expected):
-        wrong.append(f"{table.num_rows:,} rows, {len(expected):,} are right")
-    # An event deletes as its origin did.
-    deletes = dict(zip(events.origins.tolist(), events.are_deleted.tolist(), strict=True))
-    for batch in table.select(["id", "source_lsn", "deleted", "text"]).to_batches(_AT_ONCE):
-        for key, sequence, is_deleted, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            found = expected.get(key)
-            if found is None or key in seen:
-                wrong.append(f"key {key} has {'no' if found is None else 'one'} row where plain Python computes them")
-            elif (sequence, is_deleted, text) != _row(found, is_deleted=deletes[found[1]]):
-                right = _row(found, is_deleted=deletes[found[1]])
+    seen = bytearray(expected.keys_count)
+    rows_count = 0
+    for batch in batches:
+        rows_count += batch.num_rows
+        columns = (batch.column(name).to_pylist() for name in ("id", "source_lsn", "deleted", "text"))
+        for key, sequence, is_deleted, text in zip(*columns, strict=True):
+            right = expected.row(key)
+            if right is None or seen[key]:
+                wrong.append(f"key {key} has {'no' if right is None else 'one'} row where plain Python computes them")
+            elif (sequence, is_deleted, text) != right:
                 wrong.append(f"key {key}: {(sequence, is_deleted, text)!r}, {right!r} is right")
-            seen.add(key)
-            if len(wrong) > 5:
+            if right is not None:
+                seen[key] = True
+            if len(wrong) > _PROBLEMS_MAX:
                 return wrong
+    if rows_count != expected.rows_count:
+        wrong.append(f"{rows_count:,} rows, {expected.rows_count:,} are right")
     return wrong
-
-
-def _row(found: tuple[int, int], *, is_deleted: bool) -> tuple[int, bool, str | None]:
-    sequence, origin = found
-    return sequence, is_deleted, None if is_deleted else text_of(origin)
 
 
 def text_of(number: int) -> str:
@@ -149,10 +183,6 @@ def records_of(number: int, key: int, sequence: int, is_deleted: bool) -> Iterat
     yield name.encode(), value.encode()
     if is_deleted:
         yield name.encode(), None
-
-
-def records_count(events: Events) -> int:
-    return len(events.keys) + int(events.are_deleted.sum())
 
 
 def fill_topic(bootstrap: str, topic: str, changes: Changes) -> None:

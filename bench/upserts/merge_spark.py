@@ -1,4 +1,7 @@
-"""A Spark that has MERGE for lake tables: the formats' jars for the newest Spark come some months after it."""
+"""A Spark that has MERGE for lake tables: the formats' jars for the newest Spark come some months after it.
+
+In November 2026 Maven Central has `iceberg-spark-runtime` for Spark 4.0 and 4.1, and none for 4.2 or 4.3.
+"""
 
 from __future__ import annotations
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import Table
 
 from ottla.spark.lake.formats import IcebergTarget
 from ottla.spark.lake.target import LakeTarget, parse_target
+
+_ROWS_AT_ONCE: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +40,24 @@ class TableSpec:
 
     def rows(self) -> pa.Table:
         """Read by the table's own library."""
+        table = self._opened()
+        return table.to_pyarrow_table() if isinstance(table, DeltaTable) else table.scan().to_arrow()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The same rows; a file of them is in memory at a time."""
+        table = self._opened()
+        if not isinstance(table, DeltaTable):
+            return iceberg_batches(table)
+        rows = table.to_pyarrow_dataset()
+        found: Iterator[pa.RecordBatch] = rows.to_batches(
+            batch_size=_ROWS_AT_ONCE, batch_readahead=1, fragment_readahead=1
+        )
+        return found
+
+    def _opened(self) -> DeltaTable | Table:
         target = self.target()
         if isinstance(target, LakeTarget):
-            return DeltaTable(target.url, storage_options=target.storage_options).to_pyarrow_table()
+            return DeltaTable(target.url, storage_options=target.storage_options)
         s3 = {
             f"s3.{name}": self.storage[variable]
             for name, variable in (
@@ -49,7 +69,15 @@ class TableSpec:
             if variable in self.storage
         }
         catalog = load_catalog("default", type="sql", uri=f"sqlite:///{self.catalog}", **s3)
-        return catalog.load_table(target.table).scan().to_arrow()
+        return catalog.load_table(target.table)
+
+
+def iceberg_batches(table: Table) -> Iterator[pa.RecordBatch]:
+    """File by file: the library's own reader has all files in memory."""
+    scan = table.scan()
+    reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
+    for task in scan.plan_files():
+        yield from reader.to_record_batches([task])
 
 
 def problems(rows: pa.Table, log_ends: Mapping[int, int], values: Counter[bytes]) -> list[str]:

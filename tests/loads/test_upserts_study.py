@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from bench.client.contenders.names import OTTLA
 from bench.studies import run_study
-from bench.upserts.study import KILLS, STUDY
+from bench.upserts.study import FORMATS, KILLS, STUDY
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+# Seven drivers start, one after the other.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 
-def test_changes_through_kills_at_each_point_leave_the_table_of_plain_python(tmp_path: Path) -> None:
-    arguments = ["--quick", "--part", KILLS, "--peer", f"{OTTLA}-delta", "--results-dir", str(tmp_path)]
+@pytest.mark.parametrize("table", FORMATS)
+def test_changes_through_kills_at_each_point_leave_the_table_of_plain_python(tmp_path: Path, table: str) -> None:
+    arguments = ["--quick", "--part", KILLS, "--peer", f"{OTTLA}-{table}", "--results-dir", str(tmp_path)]
     assert run_study(STUDY, [*arguments, "--work-dir", str(tmp_path / "work")]) == 0
