@@ -156,7 +156,11 @@ class RecordsRefused(LakeError):
 
 
 class ColumnsRefused(RecordsRefused):
-    """Columns that the table does not take, of all records of a load: no dead letter would help."""
+    """Columns that the table does not take, of a batch of records: one of them may be the cause, or all are."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint, reason="columns")
+
+
+class FunctionRefused(ColumnsRefused):
+    """A function of the user gives no columns at all: no record is the cause, and no dead letter would help."""

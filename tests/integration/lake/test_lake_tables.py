@@ -18,7 +18,7 @@ from ottla.spark.lake.files import LakeFiles
 from ottla.spark.lake.formats import DeltaTarget, IcebergTarget, open_table
 from ottla.spark.lake.lake_table import ColumnBounds, CommitConflict, DataFile, LakeTable, TableCommit
 from ottla.spark.lake.publishing import publish
-from ottla.spark.lake.rows import RowShape
+from ottla.spark.lake.rows import RowShape, partition_problem
 from ottla.spark.lake.target import LakeTarget, parse_target
 
 HOUR_US = 3_600_000_000
@@ -278,6 +278,18 @@ def test_a_table_that_is_partitioned_otherwise_is_refused(place: Place) -> None:
     place.open()
     with pytest.raises(LakeError, match="is partitioned by topic, event_hour; give partition_by"):
         place.open(("topic",))
+
+
+def test_types_of_partition_columns_are_those_that_the_table_reads(place: Place) -> None:
+    known = SHAPE.first_schema.append(pa.field("page", pa.int32()))
+    table = open_table(place.target, known, ("topic", "page"))
+    by = ("topic", "page")
+    assert partition_problem(table.schema, known, by) is None
+    assert partition_problem(table.schema, pa.schema([("page", pa.int16()), ("topic", pa.large_string())]), by) is None
+    assert partition_problem(table.schema, pa.schema([("other", pa.string())]), by) is None
+    for kind in (pa.string(), pa.int64(), pa.date32()):
+        problem = partition_problem(table.schema, pa.schema([("page", kind)]), by)
+        assert problem == f"the column 'page', which partitions the table, is int32 in it, and {kind} in the new rows"
 
 
 def test_table_is_created_by_columns_whose_types_are_known(place: Place) -> None:

@@ -30,7 +30,7 @@ from ottla.model.identifiers import TopicPartition, uuid_to_text
 from ottla.model.windows import DEFAULT_WINDOW_MS
 from ottla.observe.events import fields
 from ottla.runtime.clock import SystemClock
-from ottla.spark.errors import DataLoss, LakeError, SparkOptionError, first_line
+from ottla.spark.errors import DataLoss, LakeError, SparkOptionError, TableRefused, first_line
 from ottla.spark.jvm import is_remote
 from ottla.spark.lake.backfill import carried_over, files_of, offsets_of, periods_of, ranges_of
 from ottla.spark.lake.change_files import ChangeForm
@@ -52,7 +52,7 @@ from ottla.spark.lake.plans import (
 )
 from ottla.spark.lake.publishing import publish
 from ottla.spark.lake.refusals import LetterTarget
-from ottla.spark.lake.rows import KEPT_BY_DEFAULT, Decode, EventTime, RowShape
+from ottla.spark.lake.rows import KEPT_BY_DEFAULT, PARTITION_HINT, Decode, EventTime, RowShape, partition_problem
 from ottla.spark.lake.spark_jobs import check_files_are_seen, checked, master_of, parallelism_of, run_job, task_errors
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.lake.tasks import (
@@ -119,7 +119,7 @@ class LakeLoad:
     `recreated_topics` were deleted and recreated since the load before: the table has the records of both topics.
     `left_count`: offsets that were there when the load started, and are not loaded, since `should_stop` ended it.
     `refused`: records that are dead letters, and not in the table, by the reason: `decode` or `event_time`, which
-    failed for them, or `change`, of upserts.
+    failed for them, `columns`, which the table does not take, or `change`, of upserts.
     """
 
     rows_count: int
@@ -199,9 +199,9 @@ class Loader:
     ordered by their log, or by the column `sequence_by` (`UpsertRule`).  `buckets`: that the keys' hashes divide the
     table into.  `mode="history"`: a row for each version of each key, valid from its `sequence_by` up to the next's.
 
-    `dead_letters`: a record for which `decode` or `event_time` raises an error, or that is no change of an upsert's
-    row, goes to the topic `<topic>.dead-letter` before its commit (True), or to the topic of this name.  Without it
-    such a record ends the load, and loads that follow.
+    `dead_letters`: a record for which `decode` or `event_time` raises an error, whose columns have other types than the
+    table's, or that is no change of an upsert's row, goes to the topic `<topic>.dead-letter` before its commit (True),
+    or to the topic of this name.  Without it such a record ends the load, and loads that follow.
 
     `tells_audit`: after each commit, the counts of the newest ones are published to the audit topic, as tier `lake`.
 
@@ -392,13 +392,16 @@ class Loader:
         return LakeLoad(rows_count, len(new) + len(carried), {}, version, frozenset(), 1)
 
     def _table(self) -> LakeTable:
-        """As it is now.  Raises `LakeError` where it is partitioned otherwise."""
+        """As it is now.  Raises `TableRefused` where it is partitioned otherwise, or by columns of other types."""
         if self._opened is None:
             if self._upserts is None:
                 schema = self._shape.partitioned_schema
             else:
                 schema = first_schema(self._shape.first_schema, self._upserts)
             opened = open_table(self._target, schema, self._shape.partition_by)
+            problem = partition_problem(opened.schema, schema, self._shape.partition_by)
+            if problem is not None:
+                raise TableRefused(f"{opened.name}: {problem}", hint=PARTITION_HINT)
             opened.location.refuse_remote_master(master_of(self._spark))
             self._opened = opened
         else:
@@ -456,6 +459,7 @@ class Loader:
             at=self._at,
             letters=self._letters,
             columns=table.schema,
+            widens=table.widens_columns,
         )
 
     def _write_by_sql(self, job: TaskJob, part: LoadPlan, event_time: str) -> list[TaskReport]:

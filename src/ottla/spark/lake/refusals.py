@@ -14,7 +14,7 @@ from ottla.dead_letters.letter import error_class_of
 from ottla.dead_letters.writing import DeadLetters
 from ottla.model.counted import counted
 from ottla.model.identifiers import NO_TIMESTAMP
-from ottla.spark.errors import ColumnsRefused, RecordsRefused
+from ottla.spark.errors import ColumnsRefused, FunctionRefused, RecordsRefused
 from ottla.spark.lake.rows import CALLER_FILE, PLACE_COLUMNS, FunctionFailed
 from ottla.spark.options.connection import Connection
 from ottla.spark.user_functions import trace_of
@@ -61,7 +61,8 @@ class RefusedRecords:
         """`store` the records that it does not refuse, in parts; the others are stored as letters when this returns.
 
         A call of `store` that raises has stored nothing.  Without dead letters the first refusal is raised, as
-        `RecordsRefused`.
+        `RecordsRefused`; columns of all records together as `ColumnsRefused`.  A function that gives no columns is
+        refused with dead letters, too.
         """
         found: list[tuple[pa.RecordBatch, Refusal]] = []
         single: list[tuple[pa.RecordBatch, pa.Array | None, Refusal]] = []
@@ -95,15 +96,16 @@ class RefusedRecords:
         except (FunctionFailed, RecordsRefused) as error:
             refusal: Refusal = error
             if isinstance(error, ColumnsRefused):
-                if of_all is None:
-                    topic, partition, offset = _place_of(batch)
+                if of_all is None and (self._target is None or isinstance(error, FunctionRefused)):
+                    error.place = topic, partition, offset = _place_of(batch)
                     error.add_note(
                         f"for {counted(batch.num_rows, 'record')} together, "
                         f"the first at offset {offset} of {topic} partition {partition}"
                     )
                     raise
                 # In a part the values of a column may all be null, and have no type.
-                refusal = of_all if self._target is None else _of_part(error, of_all)
+                if of_all is not None:
+                    refusal = of_all if self._target is None else _of_part(error, of_all)
             count = batch.num_rows
             if count > 1:
                 half = count // 2
@@ -152,6 +154,8 @@ def _place_of(records: pa.RecordBatch) -> tuple[str, int, int]:
 
 
 def _of_part(error: ColumnsRefused, of_all: Refusal) -> RecordsRefused:
+    if isinstance(of_all, ColumnsRefused):
+        return error
     return RecordsRefused(error.args[0], hint=error.hint, reason=reason_of(of_all))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.spark.arrow.columns import ARROW_TYPES
-from ottla.spark.errors import ColumnsRefused, LakeError
-from ottla.spark.lake.columns import TIMESTAMP, stored_type
+from ottla.spark.errors import ColumnsRefused, FunctionRefused, LakeError
+from ottla.spark.lake.columns import TIMESTAMP, stored_type, wider
 from ottla.spark.lake.json_objects import read_objects
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -99,6 +99,7 @@ EventTime: TypeAlias = Callable[[pa.RecordBatch], pa.Array | pa.ChunkedArray]
 T = TypeVar("T")
 Times = TypeVar("Times", pa.Array, pa.ChunkedArray)
 
+PARTITION_HINT: Final = "cast it in decode, or load into a new table"
 _PARTITION_TYPES: Final = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
 
 
@@ -231,7 +232,7 @@ class RowShape:
 def _event_times(event_time: EventTime, batch: pa.RecordBatch) -> pa.Array:
     given = event_time(batch)
     if not isinstance(given, (pa.Array, pa.ChunkedArray)):
-        raise ColumnsRefused(f"event_time gave a {type(given).__name__}", hint="return a pyarrow.Array")
+        raise FunctionRefused(f"event_time gave a {type(given).__name__}", hint="return a pyarrow.Array")
     if len(given) != batch.num_rows:
         raise ColumnsRefused(f"event_time gave {counted(len(given), 'time')} for {counted(batch.num_rows, 'record')}")
     return as_times(given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given)
@@ -240,7 +241,7 @@ def _event_times(event_time: EventTime, batch: pa.RecordBatch) -> pa.Array:
 def _columns(decode: Decode, batch: pa.RecordBatch) -> dict[str, pa.ChunkedArray]:
     decoded = decode(batch)
     if not isinstance(decoded, (pa.RecordBatch, pa.Table)):
-        raise ColumnsRefused(
+        raise FunctionRefused(
             f"decode gave a {type(decoded).__name__}", hint="return a pyarrow.RecordBatch or pyarrow.Table"
         )
     if decoded.num_rows != batch.num_rows:
@@ -305,6 +306,22 @@ def partition_type(name: str, kind: pa.DataType) -> pa.DataType:
             f"the table cannot be partitioned by {name!r}, which is {kind}", hint="use texts, whole numbers or dates"
         )
     return kind
+
+
+def partition_problem(table: pa.Schema, rows: pa.Schema, partition_by: Iterable[str]) -> str | None:
+    """How the type of a column of the rows differs from that of the table, where it partitions it; None: nowhere.
+
+    Files do not have these columns: their values are texts of a commit, which the table reads as its own type.
+    """
+    for name in partition_by:
+        if name not in table.names or name not in rows.names:
+            continue
+        expected, found = (stored_type(name, each.field(name).type) for each in (table, rows))
+        if name == EVENT_DATE and pa.types.is_date(expected):
+            continue
+        if wider(expected, found) != expected:
+            return f"the column {name!r}, which partitions the table, is {expected} in it, and {found} in the new rows"
+    return None
 
 
 def ids_of(topics: pa.Array, topic_ids: Mapping[str, str]) -> pa.DictionaryArray:

@@ -77,17 +77,20 @@ def report(
     target: LetterTarget | None = None,
     upserts: UpsertRule | None = None,
     columns: pa.Schema | None = None,
+    partition_by: tuple[str, ...] = ("topic",),
+    widens: bool = True,
 ) -> TaskReport:
-    by = ("bucket",) if upserts else ("topic",)
+    by = ("bucket",) if upserts else partition_by
     job = TaskJob(
         OPTIONS,
-        RowShape(partition_by=("topic",), decode=decode),
+        RowShape(partition_by=partition_by, decode=decode),
         parse_target(folder),
         by,
         {"clicks": "id"},
         upserts=upserts,
         letters=target,
         columns=columns,
+        widens=widens,
     )
     [row] = next(iter(run_batches(job, batches))).to_pylist()
     return report_of(row["report"], row["schemas"])
@@ -146,7 +149,9 @@ def test_function_that_fails_for_records_together_gets_them_in_parts(tmp_path: P
     assert (found.failure, found.records_count) == (None, 10)
 
 
-def test_wrong_columns_are_refused_and_no_letters(tmp_path: Path, letters: Letters) -> None:
+def test_function_that_gives_no_columns_is_refused_and_its_records_are_no_letters(
+    tmp_path: Path, letters: Letters
+) -> None:
     def wrong(batch: pa.RecordBatch) -> Any:
         return batch.column("value").to_pylist()
 
@@ -186,19 +191,90 @@ def test_first_record_of_a_new_column_decides_no_type_that_the_others_do_not_hav
     assert [message.offset for message, _ in letters.put] == [100]
 
 
-def test_type_that_all_records_have_is_refused_with_the_place_of_the_first(tmp_path: Path, letters: Letters) -> None:
+def test_type_that_all_records_have_is_refused_with_the_place_of_the_first(tmp_path: Path) -> None:
     numbers = records(*[b'{"page": 5}'] * 2)
     for batches, columns in (((numbers,), PAGES), ((records(GOOD), numbers), None)):
-        failure = report(tmp_path, *batches, target=TARGET, columns=columns).failure
+        failure = report(tmp_path, *batches, columns=columns).failure
         assert isinstance(failure, ColumnsRefused)
         assert "the column 'page' is string in the table, and int64 in the new rows" in str(failure)
+        assert (failure.reason, failure.place) == ("columns", ("clicks", 3, 100))
         assert details_of(failure) == ["for 2 records together, the first at offset 100 of clicks partition 3"]
-    assert letters.put == []
 
 
-def test_types_of_columns_that_partition_the_table_are_not_compared_as_its_files_have_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [1, 3])
+def test_records_of_a_batch_whose_columns_the_table_does_not_take_are_letters(
+    tmp_path: Path, letters: Letters, count: int
+) -> None:
+    """Also of one record, as a slow topic has them: the load would end at it each time."""
+    found = report(tmp_path, records(*[b'{"page": 5}'] * count), records(GOOD), target=TARGET, columns=PAGES)
+    assert (found.failure, found.records_count, found.refused) == (None, 1, {"columns": count})
+    assert [message.offset for message, _ in letters.put] == [*range(100, 100 + count)]
+    for _, error in letters.put:
+        assert isinstance(error, ColumnsRefused)
+        assert "the column 'page' is string in the table, and int64 in the new rows" in str(error)
+
+
+def test_record_that_changes_the_type_of_its_batch_is_the_only_letter(tmp_path: Path, letters: Letters) -> None:
+    """Arrow makes one column of whole numbers and fractions, which is none of the table's."""
+    batch = records(*[b'{"page": 5}'] * 6, b'{"page": 5.5}', b'{"page": 7}')
+    found = report(tmp_path, batch, target=TARGET, columns=pa.schema([("page", pa.int64())]))
+    assert (found.failure, found.records_count, found.refused) == (None, 7, {"columns": 1})
+    assert [message.offset for message, _ in letters.put] == [106]
+
+
+def test_record_for_which_a_function_gives_no_row_is_the_only_letter(tmp_path: Path, letters: Letters) -> None:
+    def without_html(batch: pa.RecordBatch) -> pa.Table:
+        values = [value for value in batch.column("value").to_pylist() if value != b"<html>"]
+        return pa.table({"page": [json.loads(value)["page"] for value in values]})
+
+    found = report(tmp_path, records(GOOD, b"<html>", GOOD, GOOD), decode=without_html, target=TARGET)
+    assert (found.failure, found.records_count, found.refused) == (None, 3, {"columns": 1})
+    [(message, error)] = letters.put
+    assert message.offset == 101
+    assert "decode gave 0 rows for 1 record" in str(error)
+
+
+def test_value_that_is_too_wide_for_a_column_that_keeps_its_type_is_refused_with_its_place(
+    tmp_path: Path, letters: Letters
+) -> None:
+    def numbers(batch: pa.RecordBatch) -> pa.Table:
+        values = [int(value) for value in batch.column("value").to_pylist()]
+        kind = pa.int32() if max(values) < 1 << 31 else pa.int64()
+        return pa.table({"n": pa.array(values, kind)})
+
+    columns = pa.schema([("n", pa.int32())])
+    batches = records(b"1", b"2"), records(b"3", b"4", b"%d" % (1 << 40))
+    failure = report(tmp_path, *batches, decode=numbers, columns=columns, widens=False).failure
+    assert isinstance(failure, ColumnsRefused)
+    assert "the column 'n' is int32 in the table, and int64 in the new rows; cast it in decode" in str(failure)
+    assert "tables of this format keep a column's type" in str(failure)
+    assert details_of(failure) == ["for 3 records together, the first at offset 100 of clicks partition 3"]
+    found = report(tmp_path, *batches, decode=numbers, columns=columns, widens=False, target=TARGET)
+    assert (found.failure, found.records_count, found.refused) == (None, 4, {"columns": 1})
+    assert [message.offset for message, _ in letters.put] == [102]
+    assert {file.schema.field("n").type for file in found.files} == {pa.int32()}
+    # An Iceberg table's column is widened.
+    found = report(tmp_path, *batches, decode=numbers, columns=columns)
+    assert (found.failure, found.records_count) == (None, 5)
+
+
+def test_types_of_columns_that_partition_the_table_are_compared_as_they_are_stored(tmp_path: Path) -> None:
     columns = pa.schema([("topic", pa.large_string()), ("page", pa.string())])
     assert report(tmp_path, records(GOOD), columns=columns).failure is None
+
+
+def test_value_of_a_partition_that_is_none_of_the_columns_type_is_refused_with_its_place(
+    tmp_path: Path, letters: Letters
+) -> None:
+    """Its text would be in the commit, and no reader of the table could read it as a number."""
+    columns = pa.schema([("topic", pa.string()), ("page", pa.int32())])
+    batch = records(GOOD, b'{"page": "/"}')
+    failure = report(tmp_path, batch, columns=columns, partition_by=("topic", "page")).failure
+    assert isinstance(failure, ColumnsRefused)
+    assert "the column 'page', which partitions the table, is int32 in it, and string in the new rows" in str(failure)
+    assert details_of(failure) == ["for 2 records together, the first at offset 100 of clicks partition 3"]
+    found = report(tmp_path, batch, columns=columns, partition_by=("topic", "page"), target=TARGET)
+    assert (found.records_count, found.refused, found.files) == (0, {"columns": 2}, ())
 
 
 def test_change_without_a_key_is_a_letter_of_an_upsert(tmp_path: Path, letters: Letters) -> None:
