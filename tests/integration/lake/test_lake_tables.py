@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import SetLocationUpdate
 
+from ottla.runtime.clock import SystemClock
 from ottla.spark.errors import LakeError
 from ottla.spark.lake import iceberg_table
 from ottla.spark.lake.compaction import compact, small_groups, vacuum
@@ -253,6 +257,30 @@ def test_files_of_dead_tasks_are_removed_when_they_are_old(place: Place, monkeyp
     assert place.open().vacuum(0, dry_run=False) == [orphan.path]
     assert place.open().vacuum(0, dry_run=True) == []
     assert place.offsets() == [0]
+
+
+def test_vacuum_of_an_iceberg_table_lets_snapshots_expire_after_a_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(parse_target(tmp_path / "table"), "iceberg", tmp_path / "catalog.db")
+    for offset in range(3):
+        publish(place.open(), TableCommit(place.write(offset)), {})
+    monkeypatch.setattr(SystemClock, "now_ms", lambda _: int(time.time() * 1_000) + 7_200_000)
+    expire = iceberg_table.IcebergLake._expire
+    attempts: list[int] = []
+
+    def expire_after_a_load(table: iceberg_table.IcebergLake, before: datetime) -> None:
+        attempts.append(table.version)
+        if len(attempts) == 1:
+            publish(place.open(), TableCommit(place.write(3)), {})
+            raise CommitFailedException("branch main was changed")
+        expire(table, before)
+
+    monkeypatch.setattr(iceberg_table.IcebergLake, "_expire", expire_after_a_load)
+    vacuum(place.target, older_than_hours=1)
+    assert attempts == [3, 4]
+    assert len(place.open()._table.snapshots()) == 1  # type: ignore[attr-defined]  # Iceberg's
+    assert place.offsets() == [0, 1, 2, 3]
 
 
 def test_files_with_deleted_rows_are_left_alone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from ottla.spark.lake.columns import with_columns
 from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
 from ottla.spark.lake.formats import table_target
 from ottla.spark.lake.lake_table import DataFile, LakeTable, TableCommit, TableTarget
-from ottla.spark.lake.publishing import publish
+from ottla.spark.lake.publishing import publish, repeat_after_conflicts
 from ottla.spark.lake.target import LakeTarget
 
 # Rows that are in memory at a time.
@@ -120,4 +120,5 @@ def vacuum(
             f"older_than_hours is {older_than_hours:g}",
             hint="give at least 1: younger files may belong to a running load",
         )
-    return table_target(target, storage).open(None).vacuum(older_than_hours, dry_run=dry_run)
+    table = table_target(target, storage).open(None)
+    return repeat_after_conflicts(table, lambda: table.vacuum(older_than_hours, dry_run=dry_run))

@@ -116,7 +116,10 @@ class LakeTable(Protocol):
     def files(self) -> list[DataFile]: ...
 
     def vacuum(self, older_than_hours: float, *, dry_run: bool) -> list[str]:
-        """Removes the files that no version of the table needs and that are older; their paths."""
+        """Removes the files that no version of the table needs and that are older; their paths.
+
+        Raises `CommitConflict`.
+        """
 
 
 class TableTarget(Protocol):

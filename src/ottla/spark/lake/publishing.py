@@ -7,11 +7,13 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.columns import new_columns
 from ottla.spark.lake.lake_table import COMMIT_ID, COMMITS_SEARCHED, CommitConflict, LakeTable, TableCommit
+
+T = TypeVar("T")
 
 ATTEMPTS_MAX: Final = 50
 # Writers that lost a race pause for a random time below a limit that doubles from the first value to the second, so
@@ -44,7 +46,7 @@ def publish(
     rng = random.Random(commit_id)
     for attempt in range(ATTEMPTS_MAX):
         if attempt:
-            sleep(rng.uniform(0, min(_PAUSE_LIMIT_FIRST_S * 2 ** (attempt - 1), _PAUSE_LIMIT_MAX_S)))
+            sleep(_pause_s(rng, attempt))
         try:
             _check_unchanged(table, commit, expected, listed_at)
             schemas = [file.schema for file in commit.added]
@@ -61,7 +63,34 @@ def publish(
             # An answer that was lost on its way may look like a conflict.
             if any(each.facts.get(COMMIT_ID) == commit_id for each in table.newest_facts(COMMITS_SEARCHED)):
                 return table.version
-    raise LakeError(f"{table.name}: other writers were faster {ATTEMPTS_MAX} times", hint="try again")
+    raise _lost_races(table)
+
+
+def repeat_after_conflicts(
+    table: LakeTable, change: Callable[[], T], *, sleep: Callable[[float], object] = time.sleep
+) -> T:
+    """The result of a change that is decided by the table as it is then: after a conflict it is read and decided again.
+
+    Raises `LakeError` when other writers were always faster.
+    """
+    rng = random.Random()
+    for attempt in range(ATTEMPTS_MAX):
+        if attempt:
+            sleep(_pause_s(rng, attempt))
+            table.refresh()
+        try:
+            return change()
+        except CommitConflict:
+            continue
+    raise _lost_races(table)
+
+
+def _pause_s(rng: random.Random, attempt: int) -> float:
+    return rng.uniform(0, min(_PAUSE_LIMIT_FIRST_S * 2 ** (attempt - 1), _PAUSE_LIMIT_MAX_S))
+
+
+def _lost_races(table: LakeTable) -> LakeError:
+    return LakeError(f"{table.name}: other writers were faster {ATTEMPTS_MAX} times", hint="try again")
 
 
 def _check_unchanged(

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.spark.errors import LakeError
 from ottla.spark.lake.lake_table import CommitConflict, CommitFacts, DataFile, TableCommit
-from ottla.spark.lake.publishing import ATTEMPTS_MAX, publish
+from ottla.spark.lake.publishing import ATTEMPTS_MAX, publish, repeat_after_conflicts
 from ottla.spark.lake.target import LakeTarget
 
 
@@ -84,3 +84,21 @@ def test_commit_that_is_refused_adds_no_column() -> None:
     assert table.added == []
     publish(table, with_a_new_column(), {"load": 7, "unknown": None})
     assert table.added == ["page"]
+
+
+def test_change_that_meets_others_is_decided_again_by_the_table_as_it_is_then() -> None:
+    table, pauses, seen = ContestedTable(3), list[float](), list[int]()
+
+    def change() -> int:
+        seen.append(table.version)
+        return table.commit(TableCommit())
+
+    assert repeat_after_conflicts(table, change, sleep=pauses.append) == 4
+    assert (seen, len(pauses)) == ([0, 1, 2, 3], 3)
+
+
+def test_change_that_always_meets_others_is_a_clear_error() -> None:
+    table, pauses = ContestedTable(ATTEMPTS_MAX), list[float]()
+    with pytest.raises(LakeError, match=f"clicks: other writers were faster {ATTEMPTS_MAX} times; try again"):
+        repeat_after_conflicts(table, lambda: table.commit(TableCommit()), sleep=pauses.append)
+    assert len(pauses) == ATTEMPTS_MAX - 1
