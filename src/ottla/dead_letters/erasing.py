@@ -5,17 +5,19 @@ can be deleted of a log is its start.  The letters that stay keep key, value, he
 replay knows a letter by its origin, so a letter that was put back before is not put back again.
 
 An erasure that is killed between the two steps leaves the others twice, which a replay puts back once, and none of the
-keys' letters is lost from sight: the next erasure finds them.
+keys' letters is lost from sight: the next erasure finds them, and writes the others once.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.configs import ConfigResource, ResourceType
+from ottla.client.fetching.messages import Message
 from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.producing.produce_requests import DeliveryStatus
 from ottla.client.producing.record_producer import RecordProducer
@@ -132,14 +134,17 @@ class _Eraser:
         return None
 
     def rewrite(self) -> int:
-        """The number of letters that were written again."""
+        """The number of letters that were written again, each once: a killed erasure may have written some before."""
         count = 0
         for partition in self.found:
             own = {partition: self._ranges[partition]}
+            written: set[bytes] = set()
             with RecordProducer(self._cluster, _OPTIONS) as producer:
                 for message in self._log().read_in(own):
-                    if message.key in self._keys:
+                    digest = _digest(message)
+                    if message.key in self._keys or digest in written:
                         continue
+                    written.add(digest)
                     producer.add(
                         self._topic,
                         message.key,
@@ -178,6 +183,12 @@ class _Eraser:
     def _log(self) -> TopicLog:
         """Aborted letters are none."""
         return TopicLog(self._cluster, self._topic, isolation=IsolationLevel.READ_COMMITTED)
+
+
+def _digest(message: Message) -> bytes:
+    """The same of a letter and of its copy, which have the same time; another run of its batch has a later one."""
+    found = (message.timestamp_ms, message.key, message.value, message.headers)
+    return hashlib.blake2b(repr(found).encode(), digest_size=16).digest()
 
 
 def _flush(producer: RecordProducer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -68,6 +69,29 @@ def test_the_other_letters_stay_as_they_were_and_in_their_order(orders: Topic, c
     assert log_ranges(cluster, [partition])[partition] == range(5, 8)
     assert not erase_letters(cluster, orders + SUFFIX, {b"7"}).erased
     assert stored(cluster, orders) == after
+
+
+def test_erasure_that_is_killed_between_its_steps_is_completed_by_the_next_one(
+    orders: Topic, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = stored(cluster, orders)
+    delete_records = Admin.delete_records
+
+    def die_at_a_deletion(admin: Admin, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        if any(before_offsets.values()):
+            raise SystemExit("killed")
+        return delete_records(admin, before_offsets)
+
+    monkeypatch.setattr(Admin, "delete_records", die_at_a_deletion)
+    with pytest.raises(SystemExit):
+        erase_letters(cluster, orders + SUFFIX, {b"7"})
+    monkeypatch.setattr(Admin, "delete_records", delete_records)
+    kept = [each for each in before if each.letter and each.letter.key != b"7"]
+    assert [each[1:] for each in stored(cluster, orders)] == [each[1:] for each in (*before, *kept)]
+    done = erase_letters(cluster, orders + SUFFIX, {b"7"})
+    assert ([each.offset for each in done.erased], done.rewritten_count) == ([0, 3], 3)
+    assert [each[1:] for each in stored(cluster, orders)] == [each[1:] for each in kept]
+    assert Replay(cluster, orders + SUFFIX).run().put_back == len(kept)
 
 
 def test_letters_that_were_put_back_are_not_put_back_again(orders: Topic, cluster: Cluster) -> None:

@@ -68,6 +68,28 @@ def test_rows_are_erased_also_when_a_compaction_replaced_their_files(
     assert place.offsets() == [5, 5]
 
 
+def test_erasure_that_is_killed_before_its_commit_changes_nothing_and_the_next_one_completes_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = place.open()
+    publish(table, TableCommit(place.write(0, 1, 2), numbers={"a": 4}), {})
+    before = {file.path for file in table.files()}
+
+    def die(*_arguments: Any, **_named: Any) -> int:
+        raise SystemExit("killed")
+
+    monkeypatch.setattr(erasure, "publish", die)
+    with pytest.raises(SystemExit):
+        erase(place.target, {"value": [b"1"]})
+    monkeypatch.setattr(erasure, "publish", publish)
+    again = place.open()
+    assert ({file.path for file in again.files()}, again.version) == (before, table.version)
+    assert place.offsets() == [0, 1, 2]
+    assert erase(place.target, {"value": [b"1"]}).rows_count == 1
+    assert place.offsets() == [0, 2]
+    assert place.open().number_of("a") == 4
+
+
 def test_letters_of_a_key_are_erased_from_the_table_of_dead_letters(tmp_path: Path) -> None:
     target = parse_target(tmp_path / "letters")
     letters = [{"topic": topic, "key": key, "offset": 4} for topic, key in (("a", b"7"), ("b", b"7"), ("b", b"8"))]
