@@ -19,6 +19,21 @@ SCHEMAS: Final = ("avro", "fastavro", "google.protobuf", "grpc_tools", "jsonsche
 # The modules of the extra `security`.
 TOKENS: Final = ("jwt", "cryptography")
 
+_EXTRAS: Final = {
+    **dict.fromkeys(SPARK, "spark"),
+    **dict.fromkeys(SCHEMAS, "schemas"),
+    **dict.fromkeys(TOKENS, "security"),
+    "deltalake": "lake",
+    "pyiceberg": "iceberg",
+}
+
+
+def hint_for_missing(module: str | None) -> str | None:
+    """What to install for a module that an import has not found; None for one that no extra brings."""
+    words = (module or "").split(".")
+    found = (_EXTRAS.get(".".join(words[: index + 1])) for index in range(len(words)))
+    return next((install_command(extra) for extra in found if extra is not None), None)
+
 
 def require_modules(what: str, modules: Iterable[str], extra: str) -> None:
     """Raises `ConfigError`, which says what to install; imports nothing of them."""

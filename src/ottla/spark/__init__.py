@@ -54,7 +54,8 @@ def session(app_name: str | None = None, *, master: str | None = None, **setting
 
         spark = ottla.spark.session("clicks per minute", **{"spark.driver.memory": "4g"})
 
-    Raises `ottla.spark.java_install.NoJava`.
+    Raises `ottla.spark.java_install.NoJava`, and `ottla.errors.ConfigError` where Spark cannot listen at its port or
+    address.
     """
     from ottla.spark.local_session import start_session
 

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Final
@@ -14,6 +15,7 @@ from pyspark import SparkConf
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from ottla.model.errors import ConfigError
 from ottla.spark.java_install import ensure_java
 from ottla.spark.jvm import default_session, start_jvm
 from ottla.spark.registration import register_source
@@ -44,6 +46,17 @@ ON_THIS_MACHINE: Final = {
 }
 
 
+# `Service 'SparkUI' failed after 16 retries (starting from 4040)!`, or `(on a random free port)!`.
+_NOT_BOUND: Final = re.compile(
+    r"java\.net\.BindException: (?:bind\(\.\.\) failed with error\(-?\d+\): )?([^\n]*?): "
+    r"Service '?([\w.]+)'? failed after \d+ retries \((?:starting from (\d+)|on a random free port)\)"
+)
+_NO_SUCH_ADDRESS: Final = "Cannot assign requested address"
+_PORT_SETTINGS: Final = {
+    "sparkDriver": "spark.driver.port",
+    "SparkUI": "spark.ui.port",
+    "org.apache.spark.network.netty.NettyBlockTransferService": "spark.blockManager.port",
+}
 _LOGGERS_OF_ERRORS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
@@ -52,7 +65,7 @@ def start_session(app_name: str | None, master: str | None, settings: Mapping[st
 
     `app_name` and `master` None: those of spark-submit or spark-defaults.conf, else "ottla" and `local[*]`.
     Uses a Java from PyPI where none is installed.  A running session is reused, as in Spark.
-    Raises `ottla.spark.java_install.NoJava`.
+    Raises `ottla.spark.java_install.NoJava`, and `ConfigError` for a port or an address that it cannot listen at.
     """
     # The active one is the calling thread's alone: in another thread Spark would give the one that runs other settings.
     running = SparkSession.getActiveSession() or default_session()
@@ -87,7 +100,32 @@ def _start(app_name: str | None, master: str | None, settings: Mapping[str, str]
     for logger in _LOGGERS_OF_ERRORS:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     _leave_no_empty_warehouse(conf.get("spark.sql.warehouse.dir", "spark-warehouse") or "")
-    return SparkSession.builder.config(conf=conf).getOrCreate()
+    try:
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+    except Exception as error:
+        refused = address_refused(str(error))
+        if refused is None:
+            raise
+        raise refused from None
+
+
+def address_refused(message: str) -> ConfigError | None:
+    """The error for a message of Spark that it cannot listen; None for another one."""
+    found = _NOT_BOUND.search(message)
+    if found is None:
+        return None
+    reason, service, port = found.groups()
+    setting = _PORT_SETTINGS.get(service, f"the port of {service}")
+    if port is None or reason == _NO_SUCH_ADDRESS:
+        return ConfigError(
+            f"Spark cannot listen at its address: {reason}",
+            hint="set spark.driver.bindAddress to an address of this machine, and spark.driver.host to one that the "
+            "workers reach",
+        )
+    return ConfigError(
+        f"Spark cannot listen on port {port} ({setting}): {reason}",
+        hint=f"another program listens there: set {setting} to another port, or leave it out for a free one",
+    )
 
 
 def _start_java(given: Mapping[str, str]) -> None:

@@ -15,6 +15,7 @@ from pyspark import cloudpickle
 
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.nearest import nearest_name
+from ottla.runtime.installed import hint_for_missing
 
 # Its functions go to Spark's workers by value, so these need not have the file.
 _MODULE: Final = "ottla_user_file_"
@@ -64,7 +65,10 @@ def load_function(file_and_function: str, noun: str) -> Callable[..., Any]:
 
 
 def _failed(path: Path, error: Exception) -> ConfigError:
-    failed = ConfigError(f"{path} fails when it is run: {type(error).__name__}: {error}", hint="correct the file")
+    hint = hint_for_missing(error.name) if isinstance(error, ModuleNotFoundError) else None
+    failed = ConfigError(
+        f"{path} fails when it is run: {type(error).__name__}: {error}", hint=hint or "correct the file"
+    )
     failed.add_note(trace_of(error, __file__))
     return failed
 

@@ -8,6 +8,7 @@ import pytest
 from pyspark import cloudpickle
 
 from ottla.model.errors import ConfigError, details_of
+from ottla.runtime.installation import install_command
 from ottla.spark.user_functions import load_function
 
 
@@ -28,6 +29,12 @@ def test_functions_of_two_files_are_sent_by_value(tmp_path: Path) -> None:
         ("def pages(:", "pages", "cannot be read: invalid syntax", "correct the file"),
         ("open('nowhere')", "pages", "fails when it is run: FileNotFoundError: ", "correct the file"),
         ("import no_such_module", "pages", "fails when it is run: ModuleNotFoundError: No module", "correct the file"),
+        (
+            "raise ModuleNotFoundError(\"No module named 'deltalake'\", name='deltalake')",
+            "pages",
+            "fails when it is run: ModuleNotFoundError: No module named 'deltalake'",
+            install_command("lake"),
+        ),
     ],
 )
 def test_file_without_the_function_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -12,11 +13,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ottla.model.errors import ConfigError, OttlaError
+from ottla.runtime.installed import hint_for_missing
 from ottla.spark.errors import BadCheckpoint, DataLoss, first_line
 from ottla.spark.user_functions import load_function, trace_of
 
 LOOK_EVERY_S: Final = 1
 _MESSAGE_CHARS_MAX: Final = 2_000
+# As Python's imports have it.
+_NO_MODULE: Final = re.compile(r"No module named '([\w.]+)'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ def run_job(
     except Exception as error:
         failed = JobFailed(
             f"the job's function failed: {type(error).__name__}: {first_line(error)[:_MESSAGE_CHARS_MAX]}",
-            hint="correct it",
+            hint=_hint_of_import(str(error)) or "correct it",
         )
         failed.add_note(trace_of(error, __file__))
         raise failed from error
@@ -112,6 +116,8 @@ def run_job(
 
 def _hint_of(message: str) -> str:
     """Spark gives the error of a task as text."""
+    if (install := _hint_of_import(message)) is not None:
+        return install
     if DataLoss.__name__ in message:
         return (
             "the checkpoint names records that are lost, so every run from it fails: set failOnDataLoss to false at "
@@ -120,6 +126,11 @@ def _hint_of(message: str) -> str:
     if BadCheckpoint.__name__ in message:
         return "start with another checkpoint"
     return "a new run continues from the checkpoint"
+
+
+def _hint_of_import(message: str) -> str | None:
+    found = _NO_MODULE.search(message)
+    return None if found is None else hint_for_missing(found[1])
 
 
 def _count(query: StreamingQuery, totals: JobTotals, last_batch: int) -> int:
