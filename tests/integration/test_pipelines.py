@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,11 @@ from ottla.testing import consume_all, produce
 from ottla.testing.broker import RunningBroker
 from tests.integration.page_snippets import BROKER, ROOT
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("pyspark.pipelines") is None, reason="Spark 4.0 has no declarative pipelines"),
+]
 
 PAGE: Final = ROOT / "docs" / "guide" / "pipelines.md"
 STORAGE: Final = "/data/pipelines/pages"

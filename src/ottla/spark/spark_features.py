@@ -76,6 +76,7 @@ class SparkFeature(Enum):
     ARROW_STREAM_SINKS = _Part(
         "4.1", _SOURCES, "DataSourceStreamArrowWriter", "passes a stream's rows one by one to a sink in Python"
     )
+    ARROW_FUNCTIONS = _Part("4.1", "pyspark.sql.functions", "arrow_udf", "has no functions over columns of Arrow")
     # With it came the source's own end of `availableNow`, and the logs' ends in a query's progress.
     READ_LIMITS = _Part("4.2", _STREAMS, "ReadLimit", "passes no limits of a micro-batch to a source in Python")
 

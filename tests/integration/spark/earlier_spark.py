@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.wire.cluster import Cluster
+from ottla.spark import streams
+from ottla.spark.schemas import from_registry
 from ottla.spark.spark_features import SparkFeature
+from ottla.testing import Namespace, Record, produce
 from tests.integration.spark.conftest import Read, ReadStream
 from tests.integration.spark.needs import lacks
 from tests.integration.spark.peer import Peer
 from tests.integration.spark.test_spark_stream import Drain, numbered
+from tests.integration.spark.test_spark_streams import DAY_MS, MINUTE_MS, prepared, run, source_of
 
 pytestmark = [pytest.mark.spark]
 
@@ -49,6 +58,72 @@ def test_a_group_gets_the_offsets_of_a_run_with_available_now_at_the_start_of_th
     with Cluster(peer.bootstrap) as cluster:
         committed = GroupAdmin(cluster).committed(f"group-{topic}")
     assert {place.partition: each.offset for place, each in committed.items()} == {0: 5, 1: 3}
+
+
+def view(member: int, minute: int) -> Record:
+    value = {"at_ms": DAY_MS + minute * MINUTE_MS, "member": member, "page": "/jobs"}
+    return Record(json.dumps(value).encode(), key=b"m%d" % member)
+
+
+VIEWS = [(1, 0), (2, 1), (1, 3), (1, 3), (1, 6), (2, 64)]
+
+
+def windows(rows: DataFrame) -> DataFrame:
+    counts = streams.windowed(rows, "at", "5 minutes", by="page").count()
+    return counts.select(F.unix_millis("window.start").alias("start"), "count")
+
+
+def sessions(rows: DataFrame) -> DataFrame:
+    found = streams.sessions(rows, "at", "10 minutes", by="member").agg(F.count("*").alias("count"))
+    return found.select(F.unix_millis("session_window.start").alias("start"), "count")
+
+
+@lacks(SparkFeature.READ_LIMITS)
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [(windows, {(0, 3): 1, (5, 1): 1, (60, 1): 1}), (sessions, {(0, 3): 1, (1, 1): 1, (64, 1): 1})],
+)
+@pytest.mark.usefixtures("few_partitions")
+def test_what_waits_for_a_time_to_be_over_comes_with_the_next_run_of_available_now(
+    spark: SparkSession,
+    namespace: Namespace,
+    tmp_path: Path,
+    operator: Callable[[DataFrame], DataFrame],
+    expected: dict[tuple[int, int], int],
+) -> None:
+    topic = namespace.topic("views", partitions=2)
+    found: list[Row] = []
+    late_rows: list[Row] = []
+
+    def run_once(*more: Record) -> None:
+        produce(topic, more)
+        late = streams.LateRows(
+            source_of(topic),
+            prepare=prepared,
+            drops=streams.drops_rows("at"),
+            keep=lambda rows, batch_id: late_rows.extend(rows.collect()),
+            checkpoint=str(tmp_path / "views"),
+        )
+        once = streams.dedup(late.stream(spark), ["member", "page", "at_ms"], time="at", delay="1 minute")
+        each_batch = late.each_batch(lambda rows, batch_id: found.extend(rows.collect()))
+        run(operator(once).writeStream.foreachBatch(each_batch), tmp_path / "views")
+
+    # One batch has everything, and no time is over yet.
+    run_once(*(view(*each) for each in VIEWS), view(3, 1_000))
+    assert (found, late_rows) == ([], [])
+    run_once(view(3, 1_001))
+    assert Counter(((row["start"] - DAY_MS) // MINUTE_MS, row["count"]) for row in found) == expected
+    # Rows are late by the time of the run before.
+    assert late_rows == []
+    run_once(view(1, 2), view(3, 1_002))
+    assert len(found) == len(expected)
+    assert [(row["member"], (row["at_ms"] - DAY_MS) // MINUTE_MS) for row in late_rows] == [(1, 2)]
+
+
+@lacks(SparkFeature.ARROW_FUNCTIONS)
+def test_columns_of_a_registrys_schema_are_refused_with_the_version_that_has_them() -> None:
+    with pytest.raises(Exception, match=r"from_registry needs Spark 4\.1 or newer: Spark 4\.0\.\d+ has no functions"):
+        from_registry("value", "http://127.0.0.1:1", subject="orders-value")
 
 
 @lacks(SparkFeature.PUSHED_FILTERS)

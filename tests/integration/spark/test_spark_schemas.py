@@ -17,7 +17,9 @@ from pyspark.sql import functions as F
 from ottla.model.errors import ConfigError
 from ottla.spark.schemas import from_registry
 from ottla.spark.schemas.registry_reader import RegistryUnreachable, UnknownSchema
+from ottla.spark.spark_features import SparkFeature
 from ottla.testing import ControlledBroker, produce
+from tests.integration.spark.needs import needs
 
 OLD = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
 NEW = {**OLD, "fields": [*OLD["fields"], {"name": "cents", "type": ["null", "long"], "default": None}]}
@@ -56,6 +58,7 @@ def orders(spark: SparkSession, registry_broker: ControlledBroker, client: Schem
     )
 
 
+@needs(SparkFeature.ARROW_FUNCTIONS)
 def test_records_of_all_versions_are_read_in_the_columns_of_the_latest(
     orders: DataFrame, registry_broker: ControlledBroker
 ) -> None:
@@ -76,6 +79,7 @@ def test_records_of_all_versions_are_read_in_the_columns_of_the_latest(
     assert good[0][0] == 5
 
 
+@needs(SparkFeature.ARROW_FUNCTIONS)
 def test_stream_sets_bad_records_aside(
     spark: SparkSession, orders: DataFrame, registry_broker: ControlledBroker, tmp_path: Path
 ) -> None:
@@ -105,6 +109,7 @@ def test_stream_sets_bad_records_aside(
     assert len(seen["bad"]) == 1
 
 
+@needs(SparkFeature.ARROW_FUNCTIONS)
 def test_json_is_read_by_sparks_own_function(
     spark: SparkSession, registry_broker: ControlledBroker, client: SchemaRegistryClient
 ) -> None:
@@ -116,6 +121,7 @@ def test_json_is_read_by_sparks_own_function(
     assert (row.url, row.ms) == ("/", 7)
 
 
+@needs(SparkFeature.ARROW_FUNCTIONS)
 def test_mistakes_are_reported_where_the_column_is_created(registry_broker: ControlledBroker) -> None:
     url = registry_broker.schema_registry_url
     with pytest.raises(ConfigError, match="needs the reader's schema"):

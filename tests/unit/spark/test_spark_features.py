@@ -16,7 +16,9 @@ from ottla.spark.spark_features import INSTALLED, SparkFeature, SparkFeatures, f
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark-platforms.md"
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "clicks"}
 SPARK_4_0 = SparkFeatures("4.0.5", ())
-SPARK_4_1 = SparkFeatures("4.1.4", (SparkFeature.PUSHED_FILTERS, SparkFeature.ARROW_STREAM_SINKS))
+SPARK_4_1 = SparkFeatures(
+    "4.1.4", (SparkFeature.PUSHED_FILTERS, SparkFeature.ARROW_STREAM_SINKS, SparkFeature.ARROW_FUNCTIONS)
+)
 
 
 def version(text: str) -> tuple[int, int]:
@@ -79,7 +81,11 @@ def test_a_limit_of_a_batch_read_is_refused_as_by_every_spark() -> None:
 
 @pytest.mark.parametrize(
     ("option", "feature"),
-    [("pushFilters", SparkFeature.PUSHED_FILTERS), ("maxOffsetsPerTrigger", SparkFeature.READ_LIMITS)],
+    [
+        ("pushFilters", SparkFeature.PUSHED_FILTERS),
+        ("maxOffsetsPerTrigger", SparkFeature.READ_LIMITS),
+        ("from_registry", SparkFeature.ARROW_FUNCTIONS),
+    ],
 )
 def test_page_shows_from_which_version_an_option_is_taken(option: str, feature: SparkFeature) -> None:
     rows = [line.split("|")[1:-1] for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("|")]

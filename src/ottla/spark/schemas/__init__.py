@@ -48,9 +48,9 @@ def from_registry(
     registry does not know is the record's error; a registry that does not answer fails the task, and Spark tries it
     again.
 
-    Raises `ConfigError` for what is not installed, and of `ottla.spark.schemas.registry_reader` `RegistryUnreachable`,
-    `RegistryRefused`, `UnknownSchema`, and `UnreadableSchema` when the reader's schema has no columns: it refers to
-    itself, or has a union of several types.
+    Raises `NotInThisSpark` with Spark 4.0, `ConfigError` for what is not installed, and of
+    `ottla.spark.schemas.registry_reader` `RegistryUnreachable`, `RegistryRefused`, `UnknownSchema`, and
+    `UnreadableSchema` when the reader's schema has no columns: it refers to itself, or has a union of several types.
     """
     require_modules("from_registry", ("fastavro",), "schemas")
 

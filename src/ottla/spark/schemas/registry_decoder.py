@@ -21,6 +21,7 @@ from ottla.spark.schemas.avro_decoder import AvroDecoder, arrow_type, resolved
 from ottla.spark.schemas.registry_reader import FoundSchema, UnknownSchema, UnreadableSchema, shared_reader
 from ottla.spark.schemas.registry_security import RegistrySecurity
 from ottla.spark.schemas.rows import DecodedRows, error_text, rows_as_column
+from ottla.spark.spark_features import INSTALLED, SparkFeature
 
 HEAD_BYTES: Final = 5
 _MAGIC: Final = 0
@@ -218,6 +219,9 @@ def registry_column(
     message: str | None,
     security: RegistrySecurity,
 ) -> Column:
+    INSTALLED.require(
+        SparkFeature.ARROW_FUNCTIONS, "from_registry", "decode the values in a load, or with mapInArrow and fastavro"
+    )
     if (subject is None) == (schema is None):
         raise ConfigError(
             "from_registry needs the reader's schema", hint="give a subject (its latest version is read), or a schema"
