@@ -73,6 +73,11 @@ SyncReport = Callable[[OSError], None]
 class Disk(Protocol):
     """A file system.  Paths are strings with `/`, absolute or relative to the process."""
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether what was synced survives a power loss: not in a user's tests, which end processes only."""
+        ...
+
     def report_failed_syncs(self, report: SyncReport | None) -> SyncReport | None:
         """Call `report` with the error of every sync that fails from now on; returns the former `report`.
 

@@ -164,6 +164,10 @@ class MemoryDisk:
         # What the descriptor of each held directory has seen of the file system's errors.
         self._held: dict[str, int] = {}
 
+    @property
+    def is_synced(self) -> bool:
+        return True
+
     def crash(self, rng: random.Random, survival: Survival | None = None) -> MemoryDisk:
         """The disk after a power loss: everything synced, and of the rest what `survival` keeps.
 

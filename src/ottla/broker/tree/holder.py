@@ -30,8 +30,10 @@ READY_EVENT: Final = "tree.ready"
 log = logging.getLogger(__name__)
 
 
-async def hold(directory: Path) -> int:
+async def hold(directory: Path, *, is_synced: bool = True) -> int:
     """Serve the tree in `directory` until a signal, or until its file fails; the exit status.
+
+    Without `is_synced` the tree survives the end of this process, and no power loss.
 
     Raises `DirectoryLocked`, `TreeStoreError`, `SocketPathTooLong`, `OSError`.
     """
@@ -43,7 +45,7 @@ async def hold(directory: Path) -> int:
     async with AsyncExitStack() as closing:
         lock.acquire(str(directory))
         closing.callback(lock.release)
-        backend = await EmbeddedBackend.open(str(directory / TREE_FILE), clock=clock)
+        backend = await EmbeddedBackend.open(str(directory / TREE_FILE), clock=clock, is_synced=is_synced)
         closing.push_async_callback(backend.close)
         # A session that only a failure of the file ends: nothing can be served after it.
         failed = asyncio.Event()

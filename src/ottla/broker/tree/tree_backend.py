@@ -41,7 +41,11 @@ async def open_embedded(
 
     may_be_new = directory_tree.may_have_new_tree(disk, data_dir)
     return await EmbeddedBackend.open(
-        f"{data_dir}/{directory_tree.TREE_FILE}", clock=clock, may_be_new=may_be_new, make_room=make_room
+        f"{data_dir}/{directory_tree.TREE_FILE}",
+        clock=clock,
+        may_be_new=may_be_new,
+        make_room=make_room,
+        is_synced=disk.is_synced,
     )
 
 

@@ -175,14 +175,15 @@ class EmbeddedBackend:
         clock: Clock | None = None,
         may_be_new: bool = True,
         make_room: Callable[[], bool] | None = None,
+        is_synced: bool = True,
     ) -> EmbeddedBackend:
         """Open or make the tree file at `path`; its directory must exist.  Raises `TreeStoreError`: `TreeStoreLost`
-        when it is not there and `may_be_new` is not given.  `make_room`: see `Journal`.
+        when it is not there and `may_be_new` is not given.  `make_room`, `is_synced`: see `Journal`.
         """
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tree-journal")
 
         def load() -> tuple[Journal, NodeTable, int]:
-            journal = Journal.open(path, may_be_new=may_be_new, make_room=make_room)
+            journal = Journal.open(path, may_be_new=may_be_new, make_room=make_room, is_synced=is_synced)
             try:
                 table, ceiling = journal.load()
                 if len(table) == 1 and not may_be_new:

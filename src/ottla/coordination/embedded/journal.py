@@ -83,7 +83,7 @@ class Journal:
     """An open tree file.
 
     `make_room` is called when the disk is full, and returns whether there is room now: then the commit is tried once
-    more.
+    more.  Without `is_synced` a commit survives the end of its process, and no power loss.
     """
 
     def __init__(self, path: str, connection: sqlite3.Connection, make_room: Callable[[], bool] | None = None) -> None:
@@ -93,11 +93,20 @@ class Journal:
         self._connection = connection
 
     @classmethod
-    def open(cls, path: str, *, may_be_new: bool = True, make_room: Callable[[], bool] | None = None) -> Journal:
+    def open(
+        cls,
+        path: str,
+        *,
+        may_be_new: bool = True,
+        make_room: Callable[[], bool] | None = None,
+        is_synced: bool = True,
+    ) -> Journal:
         """Open or create the file.  Raises `TreeStoreError`: foreign, damaged, locked, or impossible to open; and
         lost, before anything is written, when it is not there and `may_be_new` is not given.
         """
-        return _translated(path, lambda: cls(path, _connect(path, may_be_new=may_be_new), make_room))
+        return _translated(
+            path, lambda: cls(path, _connect(path, may_be_new=may_be_new, is_synced=is_synced), make_room)
+        )
 
     def load(self) -> tuple[NodeTable, int]:
         """All persistent nodes, each checked against its checksum, and the zxid ceiling."""
@@ -165,7 +174,7 @@ class Journal:
         return table, found[0]
 
 
-def _connect(path: str, *, may_be_new: bool) -> sqlite3.Connection:
+def _connect(path: str, *, may_be_new: bool, is_synced: bool) -> sqlite3.Connection:
     if may_be_new:
         _make_private(path)
     else:
@@ -179,7 +188,7 @@ def _connect(path: str, *, may_be_new: bool) -> sqlite3.Connection:
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise TreeStoreError(path, f"the file system does not allow a write-ahead log (got {mode!r})")
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'OFF'}")
         if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
             connection.executescript(_SCHEMA)
     except BaseException:

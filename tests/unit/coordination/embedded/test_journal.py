@@ -87,6 +87,18 @@ def test_committed_nodes_and_ceiling_are_loaded_again(path: str) -> None:
     assert ceiling == 100
 
 
+def test_commits_of_a_disk_that_is_not_synced_are_loaded_again(path: str) -> None:
+    journal = Journal.open(path, is_synced=False)
+    assert journal._connection.execute("PRAGMA synchronous").fetchone() == (0,)  # OFF
+    journal.commit(putting("/a"))
+    journal.close()
+    write(path, "/b")
+    journal = Journal.open(path)
+    table, _ = journal.load()
+    journal.close()
+    assert {"/a", "/b"} <= dict(table.items()).keys()
+
+
 def test_every_commit_is_synced_and_no_other_user_may_read_the_file(path: str, journal: Journal) -> None:
     pragma = journal._connection.execute
     assert pragma("PRAGMA journal_mode").fetchone() == ("wal",)

@@ -68,3 +68,10 @@ def test_file_grows_again_when_there_is_room(disk: LimitedDisk, file: LimitedFil
     assert file.write_at(5, b"!") == 1
     assert file.read_at(0, 10) == b"hello!"
     assert disk.free_bytes(str(tmp_path)) > 0
+
+
+def test_nothing_is_synced(disk: LimitedDisk) -> None:
+    called: list[int] = []
+    disk.sync(called.append, 7)
+    assert called == []
+    assert not disk.is_synced
