@@ -241,6 +241,135 @@ def test_workers_of_xdist_have_a_broker_each(pytester: pytest.Pytester) -> None:
     assert addresses["gw0"] != addresses["gw1"]
 
 
+def test_clients_are_closed_after_their_test_and_before_its_topics(pytester: pytest.Pytester) -> None:
+    """Each library's, with the arguments in either order; a consumer that stayed in its group would keep it."""
+    pytester.makepyfile(
+        """
+        import asyncio
+        import sys
+
+        import pytest
+
+        from ottla.client.groups.groups import GroupAdmin
+        from ottla.client.wire.cluster import Cluster
+        from ottla.testing import assert_produced
+
+        loop = asyncio.new_event_loop()
+
+        @pytest.fixture
+        def orders(ottla_namespace):
+            topic = ottla_namespace.topic("orders", partitions=2)
+            yield topic
+            # The client is closed: what it had not sent yet is there.
+            assert_produced(topic, ["paid"])
+
+        @pytest.fixture
+        def group(ottla_namespace):
+            return ottla_namespace.group("billing")
+
+        def test_confluent_kafka(ottla_confluent_kafka, orders, group):
+            ottla_confluent_kafka.producer(orders).produce(orders, "paid")
+            consumer = ottla_confluent_kafka.consumer(orders, group=group)
+            assert consumer.poll(20).value() == b"paid"
+
+        def test_confluent_kafka_that_the_test_closes(orders, ottla_confluent_kafka):
+            producer = ottla_confluent_kafka.producer(orders)
+            producer.produce(orders, "paid")
+            producer.flush()
+            consumer = ottla_confluent_kafka.consumer(orders, settings={"fetch.wait.max.ms": 10})
+            assert consumer.poll(20).value() == b"paid"
+            consumer.close()
+
+        def test_kafka_python(ottla_kafka_python, orders, group):
+            ottla_kafka_python.producer(orders, settings={"linger_ms": 50}).send(orders, b"paid")
+            consumer = ottla_kafka_python.consumer(orders, group=group, settings={"consumer_timeout_ms": 20_000})
+            assert next(consumer).value == b"paid"
+
+        def test_aiokafka(ottla_aiokafka, orders, group):
+            async def read():
+                producer = ottla_aiokafka.producer(orders)
+                await producer.start()
+                await producer.send_and_wait(orders, b"paid")
+                async with ottla_aiokafka.consumer(orders, group=group) as consumer:
+                    assert (await asyncio.wait_for(consumer.getone(), 20)).value == b"paid"
+
+            # It is not closed after the test, as by the plugins for asyncio.
+            loop.run_until_complete(read())
+
+        def test_no_group_is_left(ottla_broker):
+            loop.close()
+            with Cluster(ottla_broker.bootstrap) as cluster:
+                assert GroupAdmin(cluster).list_groups() == []
+
+        @pytest.mark.parametrize(
+            ("fixture", "module"),
+            [
+                ("ottla_confluent_kafka", "confluent_kafka"),
+                ("ottla_kafka_python", "kafka"),
+                ("ottla_aiokafka", "aiokafka"),
+            ],
+        )
+        def test_fixture_without_its_library(request, monkeypatch, fixture, module):
+            monkeypatch.setitem(sys.modules, module, None)
+            with pytest.raises(pytest.skip.Exception, match=f"{fixture} needs .*: pip install"):
+                request.getfixturevalue(fixture)
+        """
+    )
+    run(pytester, "-W", "error").assert_outcomes(passed=8)
+
+
+def test_cluster_is_shared_and_what_a_test_does_to_it_is_undone(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nottla_cluster_brokers = 2")
+    pytester.makepyfile(
+        """
+        import os, signal, time
+        from pathlib import Path
+
+        from ottla.testing import assert_produced, produce
+
+        def test_disturbed(ottla_cluster, ottla_cluster_namespace):
+            orders = ottla_cluster_namespace.topic("orders")
+            produce(orders, ["paid"])
+            assert sorted(ottla_cluster.partition(orders, 0).replicas) == [1, 2]
+            leader = ottla_cluster.leader_of(orders, 0)
+            ottla_cluster.broker(leader).kill()
+            ottla_cluster.broker(3 - leader).clock.advance(days=1)
+            ottla_cluster.tree.pause()
+
+        def test_as_before(ottla_cluster, ottla_cluster_namespace):
+            assert {broker.is_running for broker in ottla_cluster.brokers.values()} == {True}
+            assert abs(ottla_cluster.broker(1).clock.now_ms() - time.time() * 1000) < 60_000
+            orders = ottla_cluster_namespace.topic("orders")
+            produce(orders, ["paid"])
+            assert_produced(orders, ["paid"])
+            assert [topic.name for topic in ottla_cluster.topics()] == [orders]
+
+        def test_crashed(ottla_cluster):
+            os.kill(ottla_cluster.broker(2).pid, signal.SIGSEGV)
+            while ottla_cluster.broker(2).is_running:
+                time.sleep(0.01)
+
+        def test_failed(ottla_cluster, ottla_cluster_namespace):
+            ottla_cluster_namespace.topic("payments")
+            assert False
+
+        def test_left(ottla_cluster, request):
+            brokers = ottla_cluster.brokers.values()
+            places = [str(ottla_cluster.data_dir), *(str(broker.data_dir) for broker in brokers)]
+            pids = [str(ottla_cluster.tree.pid), *(str(broker.pid) for broker in brokers)]
+            (request.config.rootpath / "left").write_text(" ".join(places + pids))
+        """
+    )
+    result = run(pytester)
+    result.assert_outcomes(passed=4, failed=1, errors=1)
+    result.stdout.fnmatch_lines(
+        ["*the broker was killed by SIGSEGV, which no test had requested*", "*ottla_cluster 1 (call)*"]
+    )
+    left = (pytester.path / "left").read_text().split()
+    assert not [place for place in left if Path(place).exists()]
+    assert not [pid for pid in left if pid.isdecimal() and Path(f"/proc/{pid}").exists()]
+
+
 @pytest.mark.parametrize("module", ["pyspark", "pyarrow"])
 def test_spark_fixture_skips_and_names_the_missing_package(pytester: pytest.Pytester, module: str) -> None:
     pytester.makeconftest(f"import sys; sys.modules[{module!r}] = None")

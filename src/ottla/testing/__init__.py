@@ -1,6 +1,6 @@
 """For tests: a real broker that a test controls, its own topics, and their records.
 
-With pytest (`pip install 'ottla[pytest]'`) the fixtures `ottla_broker`, `ottla_namespace` and `ottla_spark` are there:
+With pytest (`pip install 'ottla[pytest]'`) fixtures are there, which ottla/testing/plugin.py lists:
 
     from ottla.testing import assert_produced
 
@@ -17,6 +17,7 @@ Without it:
         ...
 
 ControlledBroker    a broker: kill, pause, slow down, fill up, and move its clock
+ControlledCluster   three such brokers, or more
 Namespace           topics and groups that are gone after it
 produce             writes records
 consume_all         the records of a topic
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ottla.testing.controlled.broker import BrokerClock, BrokerEnded, ControlledBroker
+    from ottla.testing.controlled.cluster import ControlledCluster
     from ottla.testing.namespace import Namespace
     from ottla.testing.record import ANY, Record
     from ottla.testing.topic import Topic, assert_produced, consume_all, produce
@@ -42,6 +44,7 @@ __all__ = [
     "BrokerClock",
     "BrokerEnded",
     "ControlledBroker",
+    "ControlledCluster",
     "Namespace",
     "Record",
     "Topic",
@@ -56,6 +59,7 @@ _HOMES: Final = {
     "BrokerClock": "controlled.broker",
     "BrokerEnded": "controlled.broker",
     "ControlledBroker": "controlled.broker",
+    "ControlledCluster": "controlled.cluster",
     "Namespace": "namespace",
     "Record": "record",
     "Topic": "topic",

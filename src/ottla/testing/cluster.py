@@ -96,7 +96,7 @@ class RunningCluster(Running):
                 tls=None if security is None else security.zookeeper_tls,
             )
         else:
-            self.tree = RunningTree(self.data_dir / "tree", own_group=own_group)
+            self.tree = self._new_tree(own_group)
         self._settings = {**({} if security is None else security.settings), **(settings or {})}
         of_brokers = [] if security is None else [f"{PROTOCOL}://127.0.0.1:0"]
         self._also_listen = (*of_brokers, *also_listen)
@@ -296,6 +296,9 @@ class RunningCluster(Running):
     @property
     def _tree_settings(self) -> Mapping[str, str]:
         return {"tree.socket": str(self.tree.socket)} if isinstance(self.tree, RunningTree) else {}
+
+    def _new_tree(self, own_group: bool) -> RunningTree:
+        return RunningTree(self.data_dir / "tree", own_group=own_group)
 
     def _new_broker(self, node_id: int) -> RunningBroker:
         place = self._places[node_id - 1]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from ottla.client.admin.admin import Admin
+from ottla.client.admin.admin import BROKER_DEFAULT, Admin
 from ottla.client.groups.groups import GroupAdmin, UnknownGroup
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused
@@ -43,15 +43,22 @@ class Namespace:
         self._cluster: Cluster | None = None
 
     def topic(
-        self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None, exact: bool = False
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replicas: int = BROKER_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+        exact: bool = False,
     ) -> Topic:
         """Create a topic: `name` after the prefix, or exactly `name` for programs that name their topics themselves.
 
-        `configs` are the topic's settings (`{"cleanup.policy": "compact"}`).  Raises
+        `configs` are the topic's settings (`{"cleanup.policy": "compact"}`).  `replicas`: without it the broker's
+        `default.replication.factor`.  Raises
         `ottla.client.wire.errors.BrokerRefused`, also when a topic of exactly this name is there.
         """
         topic = self.name(name) if not exact else Topic(name, self.bootstrap)
-        Admin(self._connected()).create_topic(topic, partitions, configs=configs)
+        Admin(self._connected()).create_topic(topic, partitions, replicas, configs)
         if exact:
             self._exact.add(name)
         return topic

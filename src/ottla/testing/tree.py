@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import IO, Final, Self
 
 from ottla.broker.tree.holder import READY_EVENT, SOCKET_FILE
 from ottla.model.errors import OttlaError
@@ -40,6 +40,10 @@ class RunningTree(RunningProcess):
         """What it logged, over all its starts."""
         return self.data_dir / "tree.log"
 
+    @property
+    def command_line(self) -> Sequence[str]:
+        return [sys.executable, "-m", "ottla.broker.tree.holder", str(self.data_dir)]
+
     def start(self, check: Callable[[], None] = lambda: None) -> Self:
         """Start the process and wait until it serves.  Raises `TreeDidNotStart`.
 
@@ -50,13 +54,7 @@ class RunningTree(RunningProcess):
         retire_large_log(self.log_path)
         started_at = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
-            process = self._process = subprocess.Popen(
-                [sys.executable, "-m", "ottla.broker.tree.holder", str(self.data_dir)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                process_group=self._process_group,
-            )
+            process = self._process = self._spawn(log, subprocess.DEVNULL)
         deadline_s = time.monotonic() + READY_WITHIN_S
         while READY_EVENT.encode() not in self.log_path.read_bytes()[started_at:]:
             check()
@@ -66,3 +64,8 @@ class RunningTree(RunningProcess):
                 raise TreeDidNotStart("the process of the tree did not start:\n" + "\n".join(lines))
             time.sleep(POLL_INTERVAL_S)
         return self
+
+    def _spawn(self, log: IO[bytes], stdin: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.command_line, stdin=stdin, stdout=log, stderr=log, process_group=self._process_group
+        )

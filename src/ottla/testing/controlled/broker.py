@@ -7,7 +7,7 @@
 
 It is a process of its own on a free port of this machine, with a temporary directory, and ends when the test's process
 does, however that ends.  It runs the code of `ottla serve` on the machine's own disk and clock until a test changes
-them.
+them, but for syncs of files: they do nothing, since a test can kill a process and not the machine.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class ControlledBroker(RunningBroker):
 
     `settings` are the broker's, by Kafka's names; they win over `SETTINGS`.  The environment's do not count.
     `data_dir`: without one it gets a temporary directory, which is removed with it.
-    `listen`: a port other than 0 is fixed.
+    `listen`: a port other than 0 is fixed.  `node_id`: it is one of a cluster's (controlled/cluster.py).
 
     Changes last over `kill` and `start`, like those of a machine; `restore` undoes all.
     """
@@ -149,6 +149,7 @@ class ControlledBroker(RunningBroker):
         listen: str = "127.0.0.1:0",
         serves_metrics: bool = False,
         insecure_listen: bool = False,
+        node_id: int | None = None,
     ) -> None:
         super().__init__(
             data_dir,
@@ -158,6 +159,7 @@ class ControlledBroker(RunningBroker):
             own_group=True,
             serves_metrics=serves_metrics,
             insecure_listen=insecure_listen,
+            node_id=node_id,
         )
         self._conditions = Conditions()
         self._channel: socket.socket | None = None
@@ -255,6 +257,16 @@ class ControlledBroker(RunningBroker):
 
     # Between tests.
 
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether it does not run, or is not as it was: `restore` has work to do."""
+        return not self.is_running or self._is_paused or self._conditions != self._undone
+
+    @property
+    def _undone(self) -> Conditions:
+        # The clock of time-outs never goes back.
+        return Conditions(timers_ahead_ms=self._conditions.timers_ahead_ms)
+
     def restore(self) -> None:
         """Undo all that a test has done: it runs, at full speed, with room on its disk, by the machine's clock.
 
@@ -266,10 +278,8 @@ class ControlledBroker(RunningBroker):
             self.kill()
         if self._is_paused:
             self.resume()
-        # The clock of time-outs never goes back.
-        undone = Conditions(timers_ahead_ms=self._conditions.timers_ahead_ms)
-        if self._conditions != undone:
-            self._change(undone)
+        if self._conditions != self._undone:
+            self._change(self._undone)
         if not self.is_running:
             self.start()
         if ended is not None:
