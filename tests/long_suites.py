@@ -683,6 +683,17 @@ LONG_SUITES: Final = (
         "the same client with each further codec, mechanism or assignor: one of each stays",
     ),
     LongSuite(
+        (
+            "tests/interop/clients/test_testing_examples.py::test_example_for_go",
+            "tests/interop/clients/test_testing_examples.py::test_example_for_java",
+        ),
+        (
+            "tests/interop/clients/test_testing_examples.py::test_example_for_node",
+            "tests/integration/test_testing_command.py",
+        ),
+        "the same command beside a program that is compiled first",
+    ),
+    LongSuite(
         ("tests/interop/clients/test_spark_connector.py",),
         (
             "tests/interop/clients/test_other_languages.py::test_java_client_4_4",

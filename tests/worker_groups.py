@@ -45,6 +45,7 @@ HEAVY: Final[Mapping[str, str]] = {
     "tests/examples/test_clean_views.py": "jvm tools",
     "tests/interop/clients/test_apache_group_tools.py": "jvm tools",
     "tests/interop/clients/test_other_languages.py": "jvm tools",
+    "tests/interop/clients/test_testing_examples.py": "jvm tools",
     "tests/interop/probes": "jvm tools",
     "tests/interop/security": "jvm tools",
     "tests/interop/librdkafka": "jvm tools",
