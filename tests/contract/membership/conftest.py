@@ -12,13 +12,13 @@ from tests.contract.membership.reader import Ledger
 from tests.peers.either_broker import BrokerKind, either_broker
 from tests.peers.kafka_jars import KafkaUnavailable
 
-HOMES = [
+KAFKA_HOMES = [
     "ottla-classic",
     "ottla-consumer",
-    "tree",
     pytest.param("apache-kafka-classic", marks=pytest.mark.interop),
     pytest.param("apache-kafka-consumer", marks=pytest.mark.interop),
 ]
+HOMES = [*KAFKA_HOMES, "tree"]
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from ottla.client.consumer_registry.group_admin import TreeGroupAdmin
 from ottla.client.groups.groups import GroupAdmin
 from ottla.client.membership.kafka_group.membership import kafka_group_membership
 from ottla.client.membership.kafka_group.options import CLASSIC, CONSUMER, KafkaGroupOptions
-from ottla.client.membership.membership import Membership
+from ottla.client.membership.membership import ChangingMembership, Membership
 from ottla.client.membership.tree.membership import TreeMembership, TreeOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.coordination.zookeeper.security import UNSECURED
@@ -83,7 +83,8 @@ class KafkaGroupHome(_Topics):
 
     def __init__(self, cluster: Cluster, bootstrap: str, protocol: str) -> None:
         super().__init__(cluster)
-        self._bootstrap = bootstrap
+        self.bootstrap = bootstrap
+        self.protocol = protocol
         self._options = KafkaGroupOptions(
             protocol=protocol,
             # For a KIP-848 group the broker decides, and is queried.
@@ -92,8 +93,8 @@ class KafkaGroupHome(_Topics):
             topics_refresh_ms=500,
         )
 
-    def membership(self, group: str) -> Membership:
-        return kafka_group_membership(self._bootstrap, group, self._options)
+    def membership(self, group: str) -> ChangingMembership:
+        return kafka_group_membership(self.bootstrap, group, self._options)
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         return {partition: at.offset for partition, at in GroupAdmin(self._cluster).committed(group).items()}
