@@ -49,6 +49,8 @@ EXTRAS: Final[dict[str, str]] = {
 }
 
 UV: Final = "uv>=0.9,<1"
+# A version of each package of all extras, with hashes: `./dev lock`.
+LOCK: Final = ROOT / "requirements.lock"
 # PySpark comes as sources with 450 MB of jars, of which a wheel is built that is unpacked at once.
 NOT_COMPRESSED: Final = "--config-settings-package=pyspark:--build-option=--compression=stored"
 # As many of an installer's last lines are shown when it fails.
@@ -143,7 +145,7 @@ def require_ensurepip(folder: str) -> None:
 def prepare(extras: str) -> None:
     """Make .venv and install the project with these extras, unless this very state is installed already."""
     # What is installed is a link to the sources but for what is compiled of them.
-    made_of = [ROOT / "pyproject.toml", ROOT / "hatch_build.py", *sorted((ROOT / "src").rglob("*.c"))]
+    made_of = [ROOT / "pyproject.toml", ROOT / "hatch_build.py", LOCK, *sorted((ROOT / "src").rglob("*.c"))]
     wanted = hashlib.sha256(b"".join(each.read_bytes() for each in made_of) + f"{extras}{sys.version}".encode())
     stamp = VENV / f".installed-{extras.replace(',', '-') or 'core'}"
 
@@ -178,18 +180,32 @@ def alone() -> Iterator[None]:
 
 
 def install(target: str) -> int:
-    """By uv, which downloads and unpacks packages beside each other, and by pip where uv cannot.
+    """By uv, which downloads and unpacks packages beside each other, in locked versions, and by pip where uv cannot.
 
     Python compiles a module when it is imported first, which is no work of either: pip would compile all of them, 40 s
     for `dev`."""
     pip = (PYTHON, "-m", "pip")
     options = ("--disable-pip-version-check", "--no-compile")
     if not has_own_index() and run_silently(*pip, "install", *options, UV) == 0:
-        options_of_uv = (f"--python={PYTHON}", NOT_COMPRESSED)
-        if install_by(PYTHON, "-m", "uv", "pip", "install", *options_of_uv, "--editable", target) == 0:
+        options_of_uv = (f"--python={PYTHON}", NOT_COMPRESSED, "--editable", target)
+        by_uv = (PYTHON, "-m", "uv", "pip", "install", *options_of_uv)
+        locked = (*by_uv, f"--constraint={LOCK}")
+        if install_by(*locked) == 0:
+            return 0
+        if is_replaced(locked):
+            say(f"a package is not the one that {LOCK.name} names")
+            return 1
+        say(f"{LOCK.name} cannot be installed here; uv takes the newest versions that pyproject.toml allows")
+        if install_by(*by_uv) == 0:
             return 0
         say("uv could not install it; pip tries")
     return install_by(*pip, "install", "--progress-bar=off", *options, "--editable", target)
+
+
+def is_replaced(failed: Sequence[str | Path]) -> bool:
+    """Whether uv fails because of a hash: then other versions must not be tried."""
+    again = subprocess.run(failed, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return "Hash mismatch" in again.stderr
 
 
 def has_own_index() -> bool:

@@ -161,9 +161,15 @@ class _Terminal(io.StringIO):
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An own copy of the project's root."""
-    for name in ("pyproject.toml", "hatch_build.py"):
+    for name in ("pyproject.toml", "hatch_build.py", "requirements.lock"):
         (tmp_path / name).touch()
-    for name, path in (("ROOT", ""), ("VENV", ".venv"), ("PYTHON", ".venv/bin/python"), ("BEGUN", ".venv/.dev-begun")):
+    for name, path in (
+        ("ROOT", ""),
+        ("LOCK", "requirements.lock"),
+        ("VENV", ".venv"),
+        ("PYTHON", ".venv/bin/python"),
+        ("BEGUN", ".venv/.dev-begun"),
+    ):
         monkeypatch.setattr(dev_verbs, name, tmp_path / path)
     return tmp_path
 
@@ -177,19 +183,43 @@ def _pip(tree: Path, *lines: str, status: int = 0) -> None:
 @pytest.mark.parametrize(
     ("answers", "runs"),
     [
-        pytest.param("", ["pip: uv", "uv: all"], id="uv can be had"),
+        pytest.param("", ["pip: uv", "uv: locked"], id="uv can be had"),
         pytest.param('case "$*" in *" uv>="*) exit 1 ;; esac', ["pip: uv", "pip: all"], id="uv cannot be had"),
-        pytest.param('[ "$2" != uv ] || exit 1', ["pip: uv", "uv: all", "pip: all"], id="uv fails"),
+        pytest.param(
+            'case "$*" in *" --constraint="*) exit 1 ;; esac',
+            ["pip: uv", "uv: locked", "uv: locked", "uv: all"],
+            id="the lock cannot be installed",
+        ),
+        pytest.param(
+            '[ "$2" != uv ] || exit 1', ["pip: uv", "uv: locked", "uv: locked", "uv: all", "pip: all"], id="uv fails"
+        ),
         pytest.param('[ "$3" != config ] || echo "global.index-url=x"', ["pip: all"], id="pip has another index"),
     ],
 )
-def test_uv_installs_all_and_pip_does_where_uv_cannot(tree: Path, answers: str, runs: list[str]) -> None:
+def test_uv_installs_what_is_locked_and_all_that_is_allowed_or_pip_does_where_it_cannot(
+    tree: Path, answers: str, runs: list[str]
+) -> None:
     _pip(tree)
     log = tree / "runs"
     dev_verbs.PYTHON.write_text(f'#!/bin/sh\necho "$@" >> {log}\n{answers}\n')
     assert dev_verbs.install(".[dev]") == 0
     installs = [line.split() for line in log.read_text().splitlines() if " install " in line]
-    assert [f"{words[1]}: {'all' if '.[dev]' in words else 'uv'}" for words in installs] == runs
+    locked = f"--constraint={dev_verbs.LOCK}"
+    kinds = ["locked" if locked in words else "all" if ".[dev]" in words else "uv" for words in installs]
+    assert [f"{words[1]}: {kind}" for words, kind in zip(installs, kinds, strict=True)] == runs
+
+
+def test_package_that_is_not_the_locked_one_is_not_replaced_by_another_version(
+    tree: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _pip(tree)
+    log = tree / "runs"
+    mismatch = 'case "$*" in *" --constraint="*) echo "cause: Hash mismatch for click" >&2; exit 1 ;; esac'
+    dev_verbs.PYTHON.write_text(f'#!/bin/sh\necho "$@" >> {log}\n{mismatch}\n')
+    assert dev_verbs.install(".[dev]") == 1
+    locked = f"--constraint={dev_verbs.LOCK}"
+    assert all(locked in line for line in log.read_text().splitlines() if ".[dev]" in line)
+    assert capfd.readouterr().err.endswith("dev: a package is not the one that requirements.lock names\n")
 
 
 def test_terminal_shows_the_progress_of_uv(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
