@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -62,6 +63,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Spark's classes may have been archived since this process started."""
     if item.get_closest_marker("spark") is not None:
         use_quick_java()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """A verb that is run in this process sets what is logged, and where: for its own test only."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    try:
+        return (yield)
+    finally:
+        root.handlers[:] = handlers
+        if root.level != level:
+            root.setLevel(level)
 
 
 @pytest.fixture(autouse=True)

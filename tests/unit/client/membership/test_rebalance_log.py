@@ -39,9 +39,10 @@ def test_a_rebalance_is_logged_at_its_start_and_at_its_end(caplog: pytest.LogCap
 
 
 def test_a_partition_that_comes_back_is_neither_gained_nor_lost(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ottla.client.group")
     log = RebalanceLog("g", FakeClock())
     log.on_events([start(0), start(1), Settled()])
-    caplog.set_level(logging.INFO, "ottla.client.group")
+    caplog.clear()
     log.on_events([Revoke(TopicPartition("t", 0), CLAIM), Revoke(TopicPartition("t", 1), CLAIM)])
     log.on_events([Released(TopicPartition("t", 0), CLAIM, 5), Lost(TopicPartition("t", 1), CLAIM)])
     log.on_events([start(0), Settled()])
