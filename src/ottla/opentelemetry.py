@@ -30,7 +30,7 @@ except ModuleNotFoundError as missing:
 
 from ottla.client.fetching.messages import Message
 from ottla.client.producing.delivery import Receipt
-from ottla.client.producing.errors import MessageNotDelivered
+from ottla.client.producing.errors import MessageNotDelivered, MessageRefused
 from ottla.client.producing.interceptor import OutgoingMessages, ProducerInterceptor
 from ottla.client.streams.interceptors import ConsumerInterceptor
 from ottla.client.wire.errors import BrokerRefused
@@ -92,7 +92,9 @@ class ProducerTracing(ProducerInterceptor):
             span.set_attribute("messaging.kafka.offset", receipts[0].offset)
         if error is not None:
             span.set_attribute("error.type", _error_type(error))
-            span.set_status(StatusCode.ERROR, str(error))
+            # A refusal quotes the value, key, header or timestamp that cannot be sent.
+            description = _error_type(error) if isinstance(error, MessageRefused) else str(error)
+            span.set_status(StatusCode.ERROR, description)
         span.end()
 
 

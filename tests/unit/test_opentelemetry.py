@@ -13,8 +13,10 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from ottla.client.fetching.messages import Message
 from ottla.client.producing.delivery import Receipt
-from ottla.client.producing.errors import MessageNotDelivered
+from ottla.client.producing.errors import MessageNotDelivered, MessageRefused
 from ottla.client.producing.interceptors import ProducerInterceptors
+from ottla.client.producing.serializing import MessageSerializer
+from ottla.client.producing.settings import ProducerSettings
 from ottla.client.wire.errors import BrokerRefused, BrokerUnreachable
 from ottla.interceptors import OutgoingMessages
 from ottla.model.error_code import ErrorCode
@@ -102,6 +104,20 @@ def test_a_failure_is_the_status_of_the_span(error: OttlaError, kind: str) -> No
     [span] = tracing.spans()
     assert span.status.status_code is StatusCode.ERROR
     assert attributes(span)["error.type"] == kind
+
+
+def test_a_value_that_cannot_be_serialized_is_on_no_span() -> None:
+    def refuse(_value: object) -> bytes:
+        raise ValueError("no such card")
+
+    serializer = MessageSerializer(ProducerSettings(value_serializer=refuse), lambda: 1_000, lambda numbers: numbers[0])
+    with pytest.raises(MessageRefused, match="4929-secret") as refused:
+        serializer.message("clicks", {"card": "4929-secret"}, None, None, None, None)
+    tracing = Tracing()
+    tracing.producer.on_acknowledgement(tracing.send(b"x"), [], refused.value)
+    [span] = tracing.spans()
+    assert "4929-secret" not in span.to_json()
+    assert span.status.description == attributes(span)["error.type"] == "MessageRefused"
 
 
 def test_the_span_of_a_send_is_in_the_trace_of_its_caller() -> None:
