@@ -20,7 +20,6 @@ from ottla.client.producing.send_steps import SendStep, TransactionStep
 from ottla.client.producing.serializing import HeadersLike, SerializedMessages, is_set
 from ottla.client.producing.settings import KeyT, ValueT
 from ottla.client.wire.errors import CallTimedOut, ClientError
-from ottla.model.errors import OttlaError
 
 
 class LoopCalls:
@@ -144,7 +143,7 @@ class Producer(ProducerApi[KeyT, ValueT]):
         outgoing = interceptors.on_send(topic, messages, key, keys, partition, headers, timestamp_ms)
         try:
             delivery = await self._take(*arguments_of(outgoing))
-        except OttlaError as error:
+        except BaseException as error:
             interceptors.on_refused(outgoing, error)
             raise
         interceptors.watch(outgoing, delivery)

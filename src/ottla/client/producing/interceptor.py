@@ -14,7 +14,7 @@ from ottla.records.record import Headers
 class OutgoingMessages:
     """The messages of one `send`: one, or those of a set.  `dataclasses.replace` makes others of them.
 
-    values, keys   one for each message, before they are serialized
+    values, keys   one for each message, before they are serialized; their count does not change
     partition      None: that of the key, or any
     headers        of every message
     timestamp_ms   of every message; None: now
@@ -41,7 +41,8 @@ class ProducerInterceptor:
     def on_acknowledgement(
         self, messages: OutgoingMessages, receipts: Sequence[Receipt], error: OttlaError | None
     ) -> None:
-        """When all of them are stored or have failed: on the producer's thread, or in `send`, which has refused them.
+        """When all of them are stored or have failed: on the producer's thread, or in `send`, which refuses them or is
+        interrupted.
 
         `receipts` of those that are stored; `error`: why others are not.
         """

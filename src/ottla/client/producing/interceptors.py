@@ -48,7 +48,10 @@ class ProducerInterceptors:
         """Their failure does not count as reported by that."""
         delivery.when_done(lambda: self._acknowledge(outgoing, *delivery.settled()))
 
-    def on_refused(self, outgoing: OutgoingMessages, error: OttlaError) -> None:
+    def on_refused(self, outgoing: OutgoingMessages, error: BaseException) -> None:
+        """`send` ends with `error`: the refusal of the messages, or what interrupted it."""
+        if not isinstance(error, OttlaError):
+            error = OttlaError(f"send was interrupted: {type(error).__name__}")
         self._acknowledge(outgoing, (), error)
 
     def _acknowledge(self, outgoing: OutgoingMessages, receipts: Sequence[Receipt], error: OttlaError | None) -> None:
@@ -78,6 +81,9 @@ def _intercepted(interceptor: ProducerInterceptor, outgoing: OutgoingMessages) -
         made = interceptor.on_send(outgoing)
         if not isinstance(made, OutgoingMessages):
             raise TypeError(f"on_send returned {type(made).__name__}, not OutgoingMessages")
+        if (len(made.values), len(made.keys)) != (len(outgoing.values), len(outgoing.keys)):
+            counts = f"{len(made.values)} values and {len(made.keys)} keys"
+            raise ValueError(f"on_send returned {counts}, for {len(outgoing.values)} messages")
     except Exception:  # noqa: BLE001 (it is logged)
         PRODUCER.exception("the interceptor %s has failed", type(interceptor).__name__)
         return outgoing

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+import ottla
+import ottla.aio
 from ottla.client.producing.delivery import Receipt
 from ottla.client.producing.interceptors import ProducerInterceptors, arguments_of
 from ottla.client.producing.settings import ProducerSettings
 from ottla.interceptors import OutgoingMessages, ProducerInterceptor
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import ConfigError, OttlaError
+from ottla.runtime.event_loop import run
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.producing.sending import Sending
 
@@ -54,6 +58,16 @@ class Forgetting(ProducerInterceptor):
         return None  # type: ignore[return-value]
 
 
+class Dropping(ProducerInterceptor):
+    def on_send(self, messages: OutgoingMessages) -> OutgoingMessages:
+        return replace(messages, values=[])
+
+
+class DroppingKeys(ProducerInterceptor):
+    def on_send(self, messages: OutgoingMessages) -> OutgoingMessages:
+        return replace(messages, keys=[])
+
+
 def test_a_message_is_seen_as_it_was_sent_and_goes_on_as_it_was() -> None:
     noting = Noting()
     outgoing = ProducerInterceptors([noting]).on_send(*CALL)
@@ -76,14 +90,14 @@ def test_each_gets_what_the_one_before_it_made() -> None:
     assert (outgoing.topic, outgoing.headers) == ("others", (("h", b"1"), ("mark", b"1")))
 
 
-@pytest.mark.parametrize("bad", [Failing(), Forgetting()])
+@pytest.mark.parametrize("bad", [Failing(), Forgetting(), Dropping(), DroppingKeys()])
 def test_one_that_fails_is_logged_and_changes_nothing(
     bad: ProducerInterceptor, caplog: pytest.LogCaptureFixture
 ) -> None:
     noting = Noting()
     interceptors = ProducerInterceptors([bad, noting])
     outgoing = interceptors.on_send(*CALL)
-    assert outgoing.topic == "clicks"
+    assert (outgoing.topic, outgoing.values, outgoing.keys) == ("clicks", [b"x"], [b"k"])
     assert f"the interceptor {type(bad).__name__} has failed" in caplog.text
     interceptors.on_refused(outgoing, OttlaError("no"))
     [(receipts, error)] = noting.ends
@@ -126,6 +140,38 @@ def test_a_failure_that_only_an_interceptor_has_seen_is_raised_by_flush(is_set: 
     with sending.monitor.lock:
         failures = sending.failures.take()
     assert failures is not None
+
+
+def test_a_send_that_is_cancelled_while_it_waits_has_an_acknowledgement() -> None:
+    noting = Noting()
+
+    async def main() -> None:
+        async with ottla.aio.Producer("localhost:1", interceptors=[noting]) as producer:
+            task = asyncio.create_task(producer.send("clicks", b"x"))
+            await asyncio.sleep(0)
+            assert noting.seen
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    run(main())
+    [(receipts, error)] = noting.ends
+    assert (receipts, str(error)) == ([], "send was interrupted: CancelledError")
+
+
+def test_a_send_that_is_interrupted_has_an_acknowledgement() -> None:
+    noting = Noting()
+
+    def interrupt(_value: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with (
+        ottla.Producer("localhost:1", interceptors=[noting], value_serializer=interrupt) as producer,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        producer.send("clicks", 7)
+    [(receipts, error)] = noting.ends
+    assert (receipts, str(error)) == ([], "send was interrupted: KeyboardInterrupt")
 
 
 def test_without_interceptors_the_short_way_of_send_stays_open() -> None:
