@@ -126,7 +126,7 @@ class Producer(ProducerApi[KeyT, ValueT]):
         """
         arguments = (topic, messages, key, keys, partition, headers, timestamp_ms)
         if self._interceptors is None:
-            return await self._receipt(await self._take(*arguments))
+            return await self._receipt(await self._take(*arguments, as_set=is_set(messages)))
         return await self._receipt(await self._intercept(self._interceptors, *arguments))
 
     async def _intercept(
@@ -142,7 +142,7 @@ class Producer(ProducerApi[KeyT, ValueT]):
     ) -> Delivery[Receipt] | Delivery[list[Receipt]]:
         outgoing = interceptors.on_send(topic, messages, key, keys, partition, headers, timestamp_ms)
         try:
-            delivery = await self._take(*arguments_of(outgoing))
+            delivery = await self._take(*arguments_of(outgoing), as_set=outgoing.is_set)
         except BaseException as error:
             interceptors.on_refused(outgoing, error)
             raise
@@ -158,9 +158,11 @@ class Producer(ProducerApi[KeyT, ValueT]):
         partition: int | None,
         headers: HeadersLike | None,
         timestamp_ms: int | None,
+        *,
+        as_set: bool,
     ) -> Delivery[Receipt] | Delivery[list[Receipt]]:
         until_s = asyncio.get_running_loop().time() + self._core.settings.max_block_ms / 1000
-        if is_set(messages):
+        if as_set:
             assert isinstance(messages, Iterable)
             return await self._send_set(
                 self._serializer.messages(topic, messages, key, keys, partition, headers, timestamp_ms), until_s

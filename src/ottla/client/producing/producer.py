@@ -154,7 +154,9 @@ class Producer(ProducerApi[KeyT, ValueT]):
                             if delivery is not None:
                                 return delivery
         arguments = (topic, messages, key, keys, partition, headers, timestamp_ms)
-        return self._take(*arguments) if self._interceptors is None else self._intercept(self._interceptors, *arguments)
+        if self._interceptors is None:
+            return self._take(*arguments, as_set=is_set(messages))
+        return self._intercept(self._interceptors, *arguments)
 
     def _intercept(
         self,
@@ -169,7 +171,7 @@ class Producer(ProducerApi[KeyT, ValueT]):
     ) -> Delivery[Receipt] | Delivery[list[Receipt]]:
         outgoing = interceptors.on_send(topic, messages, key, keys, partition, headers, timestamp_ms)
         try:
-            delivery = self._take(*arguments_of(outgoing))
+            delivery = self._take(*arguments_of(outgoing), as_set=outgoing.is_set)
         except BaseException as error:
             interceptors.on_refused(outgoing, error)
             raise
@@ -185,9 +187,11 @@ class Producer(ProducerApi[KeyT, ValueT]):
         partition: int | None,
         headers: HeadersLike | None,
         timestamp_ms: int | None,
+        *,
+        as_set: bool,
     ) -> Delivery[Receipt] | Delivery[list[Receipt]]:
         until_s = time.monotonic() + self._core.settings.max_block_ms / 1000
-        if is_set(messages):
+        if as_set:
             assert isinstance(messages, Iterable)
             return self._send_set(
                 self._serializer.messages(topic, messages, key, keys, partition, headers, timestamp_ms), until_s

@@ -12,7 +12,8 @@ import ottla
 import ottla.aio
 from ottla.client.producing.delivery import Receipt
 from ottla.client.producing.interceptors import ProducerInterceptors, arguments_of
-from ottla.client.producing.settings import ProducerSettings
+from ottla.client.producing.settings import ProducerArguments, ProducerSettings
+from ottla.client.wire.errors import CallTimedOut
 from ottla.interceptors import OutgoingMessages, ProducerInterceptor
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import ConfigError, OttlaError
@@ -41,6 +42,11 @@ class Noting(ProducerInterceptor):
 class Marking(ProducerInterceptor):
     def on_send(self, messages: OutgoingMessages) -> OutgoingMessages:
         return replace(messages, headers=(*messages.headers, ("mark", b"1")), topic="others")
+
+
+class Listing(ProducerInterceptor):
+    def on_send(self, messages: OutgoingMessages) -> OutgoingMessages:
+        return replace(messages, values=[list(value) for value in messages.values if isinstance(value, dict)])
 
 
 class Failing(ProducerInterceptor):
@@ -172,6 +178,30 @@ def test_a_send_that_is_interrupted_has_an_acknowledgement() -> None:
         producer.send("clicks", 7)
     [(receipts, error)] = noting.ends
     assert (receipts, str(error)) == ([], "send was interrupted: KeyboardInterrupt")
+
+
+def test_a_message_whose_value_becomes_a_list_is_one_message() -> None:
+    serialized: list[object] = []
+
+    def serialize(value: object) -> bytes:
+        serialized.append(value)
+        return repr(value).encode()
+
+    settings: ProducerArguments[bytes, object] = {
+        "interceptors": [Listing()],
+        "value_serializer": serialize,
+        "max_block_ms": 0,
+    }
+    with ottla.Producer("localhost:1", **settings) as producer, pytest.raises(CallTimedOut):
+        producer.send("clicks", {"a": 1, "b": 2})
+
+    async def main() -> None:
+        async with ottla.aio.Producer("localhost:1", **settings) as producer:
+            with pytest.raises(CallTimedOut):
+                await producer.send("clicks", {"a": 1, "b": 2})
+
+    run(main())
+    assert serialized == [["a", "b"], ["a", "b"]]
 
 
 def test_without_interceptors_the_short_way_of_send_stays_open() -> None:
