@@ -77,6 +77,8 @@ class ConsumerSession:
         streams = settings.streams
         self._membership: ChangingMembership
         group_meter: RequestMeter | None = None
+        # Not without a group: `NoGroup` answers each commit, and nothing is committed.
+        on_commit: Callable[[Mapping[TopicPartition, int]], object] | None = None
         if settings.group is None:
             self._membership = NoGroup()
         else:
@@ -84,6 +86,8 @@ class ConsumerSession:
                 destination, settings.group, settings.of_group, streams.client_options()
             )
             group_meter = of_group.meter
+            if settings.interceptors is not None:
+                on_commit = settings.interceptors.on_commit
         self._consumer = weakref.ref(consumer)
         self.subscription = subscription
         self.callbacks = callbacks
@@ -93,7 +97,7 @@ class ConsumerSession:
             streams,
             group=settings.group,
             group_meter=group_meter,
-            on_commit=None if settings.interceptors is None else settings.interceptors.on_commit,
+            on_commit=on_commit,
         )
         self.buffer = self.core.open_one(subscription, notifies=callbacks.is_any)
         self.engine = self.core.opened()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla import Consumer
 from ottla.client.fetching.messages import Message
 from ottla.client.streams.consumer_settings import consumer_settings
 from ottla.client.streams.interceptors import ConsumerInterceptors
@@ -81,6 +82,17 @@ def test_commits_reach_all_when_one_fails(caplog: pytest.LogCaptureFixture) -> N
     ConsumerInterceptors([Failing(), noting]).on_commit({TopicPartition("t", 0): 8})
     assert noting.committed == [{TopicPartition("t", 0): 8}]
     assert "the interceptor Failing has failed" in caplog.text
+
+
+def test_a_consumer_without_a_group_reports_no_commit() -> None:
+    noting = Noting()
+    with Consumer("localhost:1", interceptors=[noting]) as consumer:
+        consumer.assign({("t", 0): 7})
+        session = consumer._session
+        assert session is not None
+        outcome = session.engine.commit_offsets(session.buffer, {TopicPartition("t", 0): 8})
+        session.engine.wait_for(outcome, 10_000)
+    assert noting.committed == []
 
 
 def test_what_is_no_interceptor_is_refused() -> None:
