@@ -158,8 +158,8 @@ class ProducerSettings:
     @property
     def is_plain(self) -> bool:
         """Whether bytes are sent as they are, to the partitions of Java's clients."""
-        has_code = self.key_serializer or self.value_serializer or self.partitioner or self.interceptors
-        return not has_code
+        codes = (self.key_serializer, self.value_serializer, self.partitioner)
+        return not self.interceptors and all(code is None for code in codes)
 
     def raw_options(self) -> ProducerOptions:
         """For the producer of whole batches; what `buffer_bytes` bounds here is not bounded again there."""

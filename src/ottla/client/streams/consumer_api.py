@@ -52,7 +52,7 @@ class Callbacks(NamedTuple):
     def due(self, changes: Changes) -> Iterator[tuple[OnPartitions, list[TopicPartition]]]:
         """The calls for these changes, in order.  Partitions that were lost are revoked where nothing else is given."""
         for call, partitions in (
-            (self.on_lost or self.on_revoke, changes.lost),
+            (self.on_revoke if self.on_lost is None else self.on_lost, changes.lost),
             (self.on_revoke, changes.revoked),
             (self.on_assign, changes.assigned),
         ):

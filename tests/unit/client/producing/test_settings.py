@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,21 @@ def test_producer_with_a_refused_setting_leaves_no_thread_and_no_warning(produce
         producer("localhost:9092", value_serializer="utf-8")
     with pytest.raises(BadAddress):
         producer("localhost:")
+
+
+class Table(dict[object, bytes]):
+    """A callable that is false while it is empty."""
+
+    def __call__(self, *arguments: object) -> Any:
+        return b"called"
+
+
+@pytest.mark.parametrize("name", ["key_serializer", "value_serializer", "partitioner"])
+def test_a_callable_that_is_false_is_code_of_the_user(name: str) -> None:
+    table = Table()
+    assert not table
+    settings: dict[str, Any] = {name: table}
+    assert not ProducerSettings(**settings).is_plain
 
 
 def test_no_compression_may_be_written_as_none() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from ottla.client.membership.membership import Failed
 from ottla.client.streams.consumer import PolledStream
-from ottla.client.streams.consumer_api import ConsumerSession
+from ottla.client.streams.consumer_api import Callbacks, ConsumerSession
 from ottla.client.streams.errors import (
     CommitFailed,
     ConsumerBusy,
@@ -64,6 +64,21 @@ class PolledDesk(Desk):
         self.clock.advance(self.settings.auto_commit_interval_ms)
         self.engine.on_time()
         return list(self.membership.committed)
+
+
+def test_lost_partitions_are_revoked_only_where_on_lost_is_none() -> None:
+    class Calls(list[tuple[object, list[TopicPartition]]]):
+        """A callable that is false while it is empty."""
+
+        def __call__(self, consumer: object, partitions: list[TopicPartition]) -> None:
+            self.append((consumer, partitions))
+
+    revoked, lost = Calls(), Calls()
+    changes = Changes(lost=[T0], revoked=[], assigned=[])
+    [(with_both, _)] = Callbacks(on_revoke=revoked, on_lost=lost).due(changes)
+    [(with_one, _)] = Callbacks(on_revoke=revoked).due(changes)
+    assert with_both is lost
+    assert with_one is revoked
 
 
 def test_a_poll_returns_the_next_message_or_none_in_time() -> None:
