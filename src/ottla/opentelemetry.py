@@ -76,7 +76,9 @@ class ProducerTracing(ProducerInterceptor):
         carrier: dict[str, str] = {}
         propagate.inject(carrier, trace.set_span_in_context(span))
         messages.notes[self] = span
-        kept = (header for header in messages.headers if header[0] not in carrier)
+        # Forwarded headers have the state of another trace, which must not remain beside the context of this one.
+        stale = carrier.keys() | propagate.get_global_textmap().fields if carrier else set()
+        kept = (header for header in messages.headers if header[0] not in stale)
         return replace(messages, headers=(*kept, *((name, text.encode()) for name, text in carrier.items())))
 
     def on_acknowledgement(

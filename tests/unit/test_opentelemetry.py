@@ -78,6 +78,25 @@ def test_the_header_has_the_context_of_the_span_in_place_of_an_older_one() -> No
     assert outgoing.headers == (("kept", b"1"), ("traceparent", parent.encode()))
 
 
+def test_forwarded_headers_keep_no_state_of_another_trace() -> None:
+    tracing = Tracing()
+    old: dict[str, bytes | None] = {
+        "traceparent": b"old",
+        "tracestate": b"vendor=old",
+        "baggage": b"user=old",
+        "kept": b"1",
+    }
+    outgoing = tracing.send(b"x", list(old.items()))
+    assert [name for name, _ in outgoing.headers] == ["kept", "traceparent"]
+
+
+def test_forwarded_headers_stay_where_no_span_is_recorded() -> None:
+    tracing = Tracing()
+    tracing.producer = ProducerTracing(trace.NoOpTracerProvider())
+    old: list[tuple[str, bytes | None]] = [("traceparent", b"old"), ("tracestate", b"vendor=old")]
+    assert tracing.send(b"x", old).headers == tuple(old)
+
+
 def test_a_set_is_one_span_with_the_count_of_its_messages() -> None:
     tracing = Tracing()
     outgoing = tracing.send([b"x", b"y"])
