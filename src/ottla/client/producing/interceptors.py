@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from ottla.client.producing.delivery import Delivery, Receipt
@@ -84,6 +85,10 @@ def _intercepted(interceptor: ProducerInterceptor, outgoing: OutgoingMessages) -
         if (len(made.values), len(made.keys)) != (len(outgoing.values), len(outgoing.keys)):
             counts = f"{len(made.values)} values and {len(made.keys)} keys"
             raise ValueError(f"on_send returned {counts}, for {len(outgoing.values)} messages")
+        if made.notes is not outgoing.notes:
+            # It made the messages without `replace`: the notes of those before it must reach their acknowledgement.
+            outgoing.notes.update(made.notes)
+            made = replace(made, notes=outgoing.notes)
     except Exception:  # noqa: BLE001 (it is logged)
         PRODUCER.exception("the interceptor %s has failed", type(interceptor).__name__)
         return outgoing

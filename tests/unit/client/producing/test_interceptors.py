@@ -49,6 +49,24 @@ class Listing(ProducerInterceptor):
         return replace(messages, values=[list(value) for value in messages.values if isinstance(value, dict)])
 
 
+class Numbering(ProducerInterceptor):
+    """Notes the count of earlier notes under its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def on_send(self, messages: OutgoingMessages) -> OutgoingMessages:
+        messages.notes[self._name] = len(messages.notes)
+        return messages
+
+
+class Remaking(ProducerInterceptor):
+    def on_send(self, messages: OutgoingMessages) -> OutgoingMessages:
+        made = OutgoingMessages("remade", messages.values, messages.keys, None, (), None, messages.is_set)
+        made.notes["remaking"] = True
+        return made
+
+
 class Failing(ProducerInterceptor):
     def on_send(self, messages: OutgoingMessages) -> OutgoingMessages:
         raise ValueError("of the interceptor")
@@ -94,6 +112,12 @@ def test_each_gets_what_the_one_before_it_made() -> None:
     outgoing = ProducerInterceptors([Marking(), noting]).on_send(*CALL)
     assert noting.seen == [outgoing]
     assert (outgoing.topic, outgoing.headers) == ("others", (("h", b"1"), ("mark", b"1")))
+
+
+def test_notes_outlast_an_interceptor_that_makes_the_messages_without_replace() -> None:
+    outgoing = ProducerInterceptors([Numbering("a"), Remaking(), Numbering("b")]).on_send(*CALL)
+    assert outgoing.topic == "remade"
+    assert outgoing.notes == {"a": 0, "remaking": True, "b": 2}
 
 
 @pytest.mark.parametrize("bad", [Failing(), Forgetting(), Dropping(), DroppingKeys()])
