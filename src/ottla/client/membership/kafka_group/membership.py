@@ -123,14 +123,15 @@ class GroupLink:
         assert isinstance(message, sent.ask.answer)
         return Answer(sent.ask, message, sent.sent_ms)
 
-    def drop(self, *, forgets: bool = True) -> None:
-        """Reopen the connection before the next request; `forgets`: after looking up where the coordinator is."""
+    def drop(self, reason: ClientError | None = None) -> None:
+        """Look the coordinator up, and connect again, before the next request; `reason`: why the connection is lost, if
+        it is.
+        """
         self._in_flight = None
         if self._connection is not None:
-            self._connection.close()
+            self._connection.close(reason)
             self._connection = None
-        if forgets:
-            self._coordinators.forget(self._group_id)
+        self._coordinators.forget(self._group_id)
 
     def close(self) -> None:
         self.drop()
@@ -312,9 +313,11 @@ class KafkaGroupMembership:
             self._deliver(member, events)
 
     def _on_error(self, member: KafkaGroupMember, ask: Ask, error: ClientError) -> None:
-        if error.is_retriable and not member.abandons(ask):
+        is_abandoned = member.abandons(ask)
+        if error.is_retriable and not is_abandoned:
             self._cluster.retrying.on_wait(error)
-        self._link.drop()
+        # A connection whose answer is not waited for any more is closed by this side.
+        self._link.drop(None if is_abandoned else error)
         self._deliver(member, member.on_no_answer(ask, error, self._now_ms()))
 
     def _deliver(self, member: KafkaGroupMember, events: Sequence[Event]) -> None:
