@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, assert_type
 
@@ -29,7 +30,9 @@ from ottla import (
 from ottla.client.groups.group_types import GroupOffsets
 from ottla.client.producing.delivery import Acknowledged, Delivery, Receipt
 from ottla.client.streams.message_stream import MessageStream
-from ottla.statistics import ConsumerMetrics, ProducerMetrics
+from ottla.interceptors import ConsumerInterceptor, OutgoingMessages, ProducerInterceptor
+from ottla.opentelemetry import ConsumerTracing, ProducerTracing
+from ottla.statistics import ConsumerMetrics, LatencyMetrics, PartitionMetrics, ProducerMetrics, RequestMetrics
 from ottla.testing import (
     ANY,
     BrokerClock,
@@ -181,6 +184,44 @@ async def with_asyncio() -> None:
         assert_type(by_topic, dict[str, list[ottla.aio.MessageStream[bytes, bytes]]])
         async for found in by_topic["orders"][0]:
             await by_topic["orders"][0].commit(found)
+
+
+class Sends(ProducerInterceptor):
+    def on_send(self, messages: OutgoingMessages) -> OutgoingMessages:
+        assert_type(messages.values, Sequence[object])
+        messages.notes[self] = len(messages.keys)
+        return replace(messages, headers=(*messages.headers, ("origin", b"web-1")))
+
+    def on_acknowledgement(
+        self, messages: OutgoingMessages, receipts: Sequence[Receipt], error: ottla.errors.OttlaError | None
+    ) -> None:
+        show(None if error is None else error.hint)
+
+
+class Receives(ConsumerInterceptor):
+    def on_consume(self, messages: Sequence[Message[Any, Any]]) -> Sequence[Message[Any, Any]]:
+        return messages
+
+    def on_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        assert_type(offsets[PARTITION], int)
+
+
+def observes(reports: list[ProducerMetrics]) -> None:
+    def report(metrics: ConsumerMetrics) -> None:
+        assert_type(metrics.partitions, Mapping[TopicPartition, PartitionMetrics])
+        assert_type(metrics.partitions[PARTITION].lag, int | None)
+
+    tracing = ConsumerTracing(group="billing")
+    with (
+        Producer("localhost:9092", interceptors=[Sends(), ProducerTracing()], on_statistics=reports.append) as producer,
+        Consumer("localhost:9092", interceptors=[Receives(), tracing], on_statistics=report) as consumer,
+    ):
+        assert_type(producer.metrics().compression_ratio, float)
+        assert_type(producer.metrics().requests, RequestMetrics)
+        assert_type(producer.metrics().requests.latencies, Mapping[str, LatencyMetrics])
+        for message in consumer:
+            with tracing.process(message) as span:
+                span.set_attribute("orders.partition", message.partition)
 
 
 def administers(client: Admin) -> None:
