@@ -416,8 +416,8 @@ class Connection:
         """The response as a message; an invalid body closes the connection."""
         try:
             decoded = decode_response(api, version, body)
-        except WireError:
-            self.close()
+        except WireError as error:
+            self.close(error)
             raise
         assert isinstance(decoded, answer)
         return decoded

@@ -8,6 +8,7 @@ from ottla.client.wire.errors import BrokerRefused, ClientError
 from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.retrying import Deadline
 from ottla.model.error_code import ErrorCode
+from ottla.model.errors import WireError
 from ottla.protocol.api import ApiKey
 from tests.unit.client.fake_cluster import FakeCluster, Fault
 
@@ -39,6 +40,17 @@ def test_a_request_that_is_not_answered_is_not_in_flight_for_ever() -> None:
     found = RequestMeter.snapshot([cluster.meter])
     assert (found.requests_count, found.responses_count, found.in_flight_count) == (3, 2, 0)
     assert found.connections_lost_count == 1
+
+
+def test_a_connection_whose_response_cannot_be_read_is_lost() -> None:
+    fake = FakeCluster(1)
+    cluster = fake.client()
+    cluster.refresh_once([], Deadline(fake.clock, 1_000))
+    connection = cluster.connect_any(Deadline(fake.clock, 1_000))
+    with pytest.raises(WireError):
+        connection.decode(ApiKey.METADATA, 1, memoryview(b""), object)
+    assert not connection.is_open
+    assert RequestMeter.snapshot([cluster.meter]).connections_lost_count == 1
 
 
 def test_a_broker_that_is_down_counts_as_a_failure_and_each_attempt_as_a_retry() -> None:
