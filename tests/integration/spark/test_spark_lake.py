@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -17,6 +19,7 @@ from ottla.spark.lake import load as lake
 from ottla.spark.lake.load import Loader
 from ottla.spark.lake.plans import TopicKeys
 from ottla.spark.lake.publishing import publish
+from ottla.spark.lake.rows import RowShape
 from tests.integration.spark.peer import Message, Peer
 
 pytestmark = [pytest.mark.spark, pytest.mark.interop]
@@ -71,6 +74,24 @@ def test_records_are_loaded_by_topic_and_hour_and_a_rerun_loads_nothing_twice(
     assert counts(target) == expected | {(topic, "2011-06-12-10"): 7}
     places = [(row["topic"], row["partition"], row["offset"]) for row in rows(target)]
     assert len(set(places)) == len(places) == 14
+
+
+def test_table_is_partitioned_by_a_column_of_numpy_that_has_another_type_for_no_records(
+    spark: SparkSession, peer: Peer, topic: str, tmp_path: Path
+) -> None:
+    def typed(records: pa.RecordBatch) -> pa.Table:
+        return pa.table({"is_odd": pa.array([int(value) % 2 for value in records.column("value").to_pylist()])})
+
+    def by_numpy(records: pa.RecordBatch) -> pa.Table:
+        return pa.table({"is_odd": np.array([int(value) % 2 for value in records.column("value").to_pylist()])})
+
+    schema = RowShape().first_schema.append(pa.field("is_odd", pa.int64()))
+    target, by = tmp_path / "lake", ("topic", "is_odd")
+    DeltaTable.create(str(target), schema, partition_by=list(by))
+    for count, decode in enumerate((typed, by_numpy), start=1):
+        peer.produce(topic, events(3, hour=9))
+        assert Loader(spark, peer.bootstrap, topic, target, partition_by=by, decode=decode).load().rows_count == 3
+        assert Counter(row["is_odd"] for row in rows(target)) == {0: 2 * count, 1: count}
 
 
 def test_the_event_time_may_be_inside_the_value(spark: SparkSession, peer: Peer, topic: str, tmp_path: Path) -> None:

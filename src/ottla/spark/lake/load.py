@@ -394,12 +394,14 @@ class Loader:
     def _table(self) -> LakeTable:
         """As it is now.  Raises `TableRefused` where it is partitioned otherwise, or by columns of other types."""
         if self._opened is None:
+            own = self._shape.first_schema
             if self._upserts is None:
                 schema = self._shape.partitioned_schema
             else:
-                schema = first_schema(self._shape.first_schema, self._upserts)
+                own = schema = first_schema(own, self._upserts)
             opened = open_table(self._target, schema, self._shape.partition_by)
-            problem = partition_problem(opened.schema, schema, self._shape.partition_by)
+            # Columns of `decode` may have other types for records than for none: the tasks look at theirs.
+            problem = partition_problem(opened.schema, own, self._shape.partition_by)
             if problem is not None:
                 raise TableRefused(f"{opened.name}: {problem}", hint=PARTITION_HINT)
             opened.location.refuse_remote_master(master_of(self._spark))

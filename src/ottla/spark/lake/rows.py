@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.spark.arrow.columns import ARROW_TYPES
-from ottla.spark.errors import ColumnsRefused, FunctionRefused, LakeError
+from ottla.spark.errors import ColumnsRefused, FunctionRefused, LakeError, TableRefused
 from ottla.spark.lake.columns import TIMESTAMP, stored_type, wider
 from ottla.spark.lake.json_objects import read_objects
 
@@ -88,6 +89,8 @@ EVENT_TIME: Final = "event_time"
 EVENT_HOUR: Final = "event_hour"
 EVENT_DATE: Final = "event_date"
 TOPIC_ID: Final = "topic_id"
+# Which no decode gives.
+_OWN_TEXTS: Final = ("topic", TOPIC_ID, EVENT_HOUR, EVENT_DATE)
 # By these a record is found in its log.
 PLACE_COLUMNS: Final = ("topic", "partition", "offset")
 KEPT_BY_DEFAULT: Final = ("key", "value", "timestamp")
@@ -178,18 +181,31 @@ class RowShape:
 
     @property
     def partitioned_schema(self) -> pa.Schema:
-        """The same, with the columns of `decode` that partition it, if it gives their types for no records."""
+        """The same, with the columns of `decode` that partition it, if it gives their types for no records.
+
+        A type that cannot partition a table is none: numpy has floats where it has no value.  Raises `TableRefused`
+        where no function gives the columns.
+        """
         schema = self.first_schema
         missing = [name for name in self.partition_by if name not in schema.names]
-        if not missing or self.decode is None:
+        if not missing:
             return schema
+        if self.decode is None:
+            raise TableRefused(
+                f"the rows have no column {missing[0]!r}, by which the table is partitioned",
+                hint="give a decode that has it among its columns",
+            )
         columns = self.read_columns
         nothing = pa.RecordBatch.from_arrays([pa.array([], ARROW_TYPES[name]) for name in columns], names=list(columns))
         try:
             found = self._decoded(nothing)
         except (FunctionFailed, OttlaError):
             return schema
-        return pa.schema([*schema, *(pa.field(name, found[name].type) for name in missing if name in found)])
+        for name in missing:
+            if name in found:
+                with suppress(ColumnsRefused):
+                    schema = schema.append(pa.field(name, partition_type(name, found[name].type)))
+        return schema
 
     def rows(self, batch: pa.RecordBatch, topic_ids: Mapping[str, str], times: pa.Array | None = None) -> pa.Table:
         """`times`: the event times where Spark has computed them already.  Raises `FunctionFailed`, `LakeError`."""
@@ -309,7 +325,7 @@ def partition_type(name: str, kind: pa.DataType) -> pa.DataType:
 
 
 def partition_problem(table: pa.Schema, rows: pa.Schema, partition_by: Iterable[str]) -> str | None:
-    """How the type of a column of the rows differs from that of the table, where it partitions it; None: nowhere.
+    """The first column that partitions the table and whose type in the rows has no value of the table's; None: none.
 
     Files do not have these columns: their values are texts of a commit, which the table reads as its own type.
     """
@@ -317,11 +333,51 @@ def partition_problem(table: pa.Schema, rows: pa.Schema, partition_by: Iterable[
         if name not in table.names or name not in rows.names:
             continue
         expected, found = (stored_type(name, each.field(name).type) for each in (table, rows))
-        if name == EVENT_DATE and pa.types.is_date(expected):
-            continue
-        if wider(expected, found) != expected:
-            return f"the column {name!r}, which partitions the table, is {expected} in it, and {found} in the new rows"
+        if not _may_have(expected, found, name):
+            return _other_type(name, expected, found)
     return None
+
+
+def _may_have(expected: pa.DataType, found: pa.DataType, name: str) -> bool:
+    """Whether a value of one type may have the same text as one of the table's."""
+    if wider(expected, found) == expected or (pa.types.is_integer(expected) and pa.types.is_integer(found)):
+        return True
+    if pa.types.is_string(found) and name in _OWN_TEXTS:
+        return name == EVENT_DATE and pa.types.is_date(expected)
+    is_text = pa.types.is_string(expected) or pa.types.is_string(found)
+    return is_text and all(any(suits(kind) for suits in _PARTITION_TYPES) for kind in (expected, found))
+
+
+def _other_type(name: str, expected: pa.DataType, found: pa.DataType) -> str:
+    return f"the column {name!r}, which partitions the table, is {expected} in it, and {found} in the new rows"
+
+
+def partitioned(rows: pa.Table, table: pa.Schema, partition_by: Iterable[str]) -> pa.Table:
+    """Rows with the table's types in the columns that partition it, so that it reads each value as it is.
+
+    Raises `ColumnsRefused` for values that its type does not have, and for rows without such a column.
+    """
+    problem = partition_problem(table, rows.schema, partition_by)
+    if problem is not None:
+        raise ColumnsRefused(problem, hint=PARTITION_HINT)
+    for name in partition_by:
+        at = rows.schema.get_field_index(name)
+        if at < 0:
+            raise ColumnsRefused(
+                f"the rows have no column {name!r}, which partitions the table", hint="let decode give it with its type"
+            )
+        if name not in table.names:
+            continue
+        given = table.field(name).type
+        # A Delta table may have smaller integers than files have: its readers would not take greater values.
+        expected = given if pa.types.is_integer(given) else stored_type(name, given)
+        found = stored_type(name, rows.field(at).type)
+        if found != expected:
+            try:
+                rows = rows.set_column(at, name, rows.column(at).cast(found).cast(expected))
+            except pa.ArrowInvalid as error:
+                raise ColumnsRefused(f"{_other_type(name, expected, found)}: {error}", hint=PARTITION_HINT) from error
+    return rows
 
 
 def ids_of(topics: pa.Array, topic_ids: Mapping[str, str]) -> pa.DictionaryArray:

@@ -26,7 +26,7 @@ from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
 from ottla.spark.lake.lake_table import ColumnBounds, DataFile
 from ottla.spark.lake.offset_runs import OffsetsByPartition, is_among
 from ottla.spark.lake.refusals import LetterTarget, RefusedRecords
-from ottla.spark.lake.rows import EVENT_TIME, PARTITION_HINT, TOPIC_ID, RowShape, ids_of, partition_problem
+from ottla.spark.lake.rows import EVENT_TIME, TOPIC_ID, RowShape, ids_of, partitioned
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.source.offset_ranges import OffsetRange
@@ -184,10 +184,9 @@ def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | No
         # What refuses records comes first.
         rows = job.shape.rows(batch, job.topic_ids, times)
         if job.columns is not None:
-            problem = partition_problem(job.columns, rows.schema, job.partition_by)
-            if problem is not None:
-                raise ColumnsRefused(problem, hint=PARTITION_HINT)
-            rows = conformed(rows, job.columns, () if job.upserts is None else job.upserts.lookup_columns)
+            rows = conformed(rows, job.columns, job.partition_by if job.upserts is None else job.upserts.lookup_columns)
+        if job.upserts is None:
+            rows = partitioned(rows, known, job.partition_by)
         # Here the records of another type are known; the commit, and changes that are joined, have only columns.
         with_these = grown(known, new_columns(known, [_stored_schema(rows, job.partition_by)], widens=job.widens))
         if changes is None:

@@ -258,6 +258,27 @@ def test_value_that_is_too_wide_for_a_column_that_keeps_its_type_is_refused_with
     assert (found.failure, found.records_count) == (None, 5)
 
 
+BY_PAGE = pa.schema([("topic", pa.string()), ("page", pa.string())])
+
+
+@pytest.mark.parametrize("target", [None, TARGET])
+def test_records_without_a_value_of_the_column_that_partitions_the_table_are_in_its_null_partition(
+    tmp_path: Path, letters: Letters, target: LetterTarget | None
+) -> None:
+    """Their column has no type, so it is none of the rows."""
+    batches = records(b'{"page": null}', b'{"page": null}'), records(GOOD, b'{"page": null}')
+    by = ("topic", "page")
+    found = report(tmp_path, *batches, columns=BY_PAGE, partition_by=by, target=target)
+    assert (found.failure, found.records_count, found.refused) == (None, 4, {})
+    assert {file.partition["page"]: file.rows_count for file in found.files} == {None: 3, "/jobs": 1}
+
+
+def test_rows_without_a_column_that_partitions_the_table_are_refused(tmp_path: Path) -> None:
+    failure = report(tmp_path, records(b'{"page": null}'), partition_by=("topic", "page")).failure
+    assert isinstance(failure, ColumnsRefused)
+    assert "the rows have no column 'page', which partitions the table" in str(failure)
+
+
 def test_types_of_columns_that_partition_the_table_are_compared_as_they_are_stored(tmp_path: Path) -> None:
     columns = pa.schema([("topic", pa.large_string()), ("page", pa.string())])
     assert report(tmp_path, records(GOOD), columns=columns).failure is None

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import gzip
+import re
 import time
 from collections.abc import Callable
+from datetime import date
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from ottla.spark.errors import LakeError
+from ottla.spark.errors import ColumnsRefused, LakeError, TableRefused
 from ottla.spark.lake.columns import TIMESTAMP
+from ottla.spark.lake.files import split_by_partition
 from ottla.spark.lake.rows import (
     DAY_US,
     HOUR_US,
@@ -17,6 +21,8 @@ from ottla.spark.lake.rows import (
     FunctionFailed,
     RowShape,
     as_times,
+    partition_problem,
+    partitioned,
     period_name,
     period_names,
 )
@@ -61,11 +67,70 @@ def test_new_table_has_the_columns_that_partition_it_in_the_types_of_decode() ->
     def fails(records: pa.RecordBatch) -> pa.Table:
         return pa.table({"number": pa.array([records.column("offset")[0].as_py()])})
 
+    def by_numpy(records: pa.RecordBatch) -> pa.Table:
+        return pa.table({"number": np.array([len(value) for value in records.column("value").to_pylist()])})
+
     kinds = []
-    for decode in (typed, untyped, fails):
+    for decode in (typed, untyped, fails, by_numpy):
         schema = RowShape(kept=("headers",), partition_by=("topic", "number"), decode=decode).partitioned_schema
         kinds.append(schema.field("number").type if "number" in schema.names else None)
-    assert kinds == [pa.int32(), None, None]
+    # numpy has floats where it has no value.
+    assert kinds == [pa.int32(), None, None, None]
+    with pytest.raises(TableRefused, match="the rows have no column 'number', by which the table is partitioned"):
+        _ = RowShape(partition_by=("topic", "number")).partitioned_schema
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "expected"),
+    [
+        (pa.int32(), pa.array([2011, None]), ["2011", None]),
+        (pa.int32(), pa.array(["2011"]), ["2011"]),
+        (pa.string(), pa.array([2011, -1]), ["2011", "-1"]),
+        (pa.string(), pa.array([date(2011, 6, 12)]), ["2011-06-12"]),
+        (pa.string(), pa.array([True, False]), ["true", "false"]),
+        (pa.date32(), pa.array(["2011-06-12", "0001-01-01"]), ["2011-06-12", "0001-01-01"]),
+        (pa.bool_(), pa.array(["true"]), ["true"]),
+        (pa.int16(), pa.array([7], pa.int32()), ["7"]),
+    ],
+)
+def test_values_that_partition_a_table_of_another_type_are_stored_as_its_own(
+    kind: pa.DataType, given: pa.Array, expected: list[str | None]
+) -> None:
+    table = pa.schema([("page", kind)])
+    found = partitioned(pa.table({"offset": pa.array(range(len(given))), "page": given}), table, ("page",))
+    assert found.schema.field("page").type == kind
+    assert [values for (values, part) in split_by_partition(found, ("page",)) for _ in range(part.num_rows)] == [
+        (each,) for each in sorted(expected, key=lambda each: (each is None, expected.index(each)))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (pa.int32(), pa.array([1 << 40])),
+        (pa.int16(), pa.array([70_000], pa.int32())),
+        (pa.int32(), pa.array(["/jobs"])),
+        (pa.int32(), pa.array([True])),
+        (pa.int32(), pa.array([date(2011, 6, 12)])),
+        (pa.bool_(), pa.array([5])),
+        (pa.date32(), pa.array([5], pa.int32())),
+        (pa.date32(), pa.array(["out-of-range"])),
+    ],
+)
+def test_values_that_a_column_of_the_tables_type_does_not_have_are_refused(kind: pa.DataType, given: pa.Array) -> None:
+    problem = re.escape(f"the column 'page', which partitions the table, is {kind} in it, and {given.type} in the new")
+    with pytest.raises(ColumnsRefused, match=problem):
+        partitioned(pa.table({"page": given}), pa.schema([("page", kind)]), ("page",))
+
+
+def test_names_of_hours_and_topics_are_texts_of_which_a_table_takes_days_alone_as_dates() -> None:
+    texts = pa.schema([(name, pa.string()) for name in ("topic", "event_hour", "event_date")])
+    assert partition_problem(pa.schema([("event_date", pa.date32())]), texts, ("event_date",)) is None
+    for name, kind in (("event_date", pa.int32()), ("event_hour", pa.date32()), ("topic", pa.int64())):
+        assert partition_problem(pa.schema([(name, kind)]), texts, (name,)) is not None
+    days = RowShape(partition_by=("event_date",)).rows(RECORDS, IDS)
+    found = partitioned(days, pa.schema([("event_date", pa.date32())]), ("event_date",))
+    assert found.column("event_date").to_pylist() == [date(2011, 6, 12)] * 3
 
 
 def test_decoded_columns_stand_beside_the_records_and_may_give_the_time() -> None:
