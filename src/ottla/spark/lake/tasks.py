@@ -184,7 +184,7 @@ def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | No
         # What refuses records comes first.
         rows = job.shape.rows(batch, job.topic_ids, times)
         if job.columns is not None:
-            rows = conformed(rows, job.columns, job.partition_by if job.upserts is None else job.upserts.lookup_columns)
+            rows = conformed(rows, known, job.partition_by if job.upserts is None else job.upserts.lookup_columns)
         if job.upserts is None:
             rows = partitioned(rows, known, job.partition_by)
         # Here the records of another type are known; the commit, and changes that are joined, have only columns.

@@ -258,6 +258,21 @@ def test_value_that_is_too_wide_for_a_column_that_keeps_its_type_is_refused_with
     assert (found.failure, found.records_count) == (None, 5)
 
 
+def test_values_of_a_new_column_are_stored_in_the_type_of_the_records_before(tmp_path: Path) -> None:
+    """A table that keeps its columns' types takes the narrower ones, as it does when the column is its own."""
+
+    def numbers(batch: pa.RecordBatch) -> pa.Table:
+        values = [int(value) for value in batch.column("value").to_pylist()]
+        kind = pa.int32() if max(values) < 1 << 31 else pa.int64()
+        return pa.table({"n": pa.array(values, kind)})
+
+    columns = pa.schema([("offset", pa.int64())])
+    batches = records(b"%d" % (1 << 40)), records(b"1", b"2")
+    found = report(tmp_path, *batches, decode=numbers, columns=columns, widens=False)
+    assert (found.failure, found.records_count) == (None, 3)
+    assert {file.schema.field("n").type for file in found.files} == {pa.int64()}
+
+
 BY_PAGE = pa.schema([("topic", pa.string()), ("page", pa.string())])
 
 
