@@ -335,6 +335,7 @@ def test_table_is_created_by_columns_whose_types_are_known(place: Place) -> None
 
 def test_an_empty_text_partitions_an_iceberg_table_and_is_refused_by_delta(place: Place) -> None:
     table = place.open()
+    assert table.takes_empty_partitions is not isinstance(place.target, DeltaTarget)
     files = [replace(file, partition={**file.partition, "topic": ""}) for file in place.write(0)]
     if isinstance(place.target, DeltaTarget):
         with pytest.raises(LakeError, match="an empty text partitions the table by 'topic'"):

@@ -76,6 +76,11 @@ class DeltaLake:
         """deltalake neither writes nor reads Delta's feature typeWidening."""
         return False
 
+    @property
+    def takes_empty_partitions(self) -> bool:
+        """Delta's protocol has an empty text for null."""
+        return False
+
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         if fields:
             _done(self._table.alter.add_columns, [Field.from_arrow(field) for field in fields])

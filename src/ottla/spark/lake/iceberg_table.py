@@ -224,6 +224,10 @@ class IcebergLake:
     def widens_columns(self) -> bool:
         return True
 
+    @property
+    def takes_empty_partitions(self) -> bool:
+        return True
+
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         if fields:
             _done(self._add_columns, pa.schema(fields))

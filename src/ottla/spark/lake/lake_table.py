@@ -101,6 +101,10 @@ class LakeTable(Protocol):
     def widens_columns(self) -> bool:
         """Whether a column may get a wider type, and the table's files may have the narrower one (`columns.wider`)."""
 
+    @property
+    def takes_empty_partitions(self) -> bool:
+        """Whether an empty text may partition it; else its readers take the text for null."""
+
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         """Nullable ones, at the end; of those that the table has, more fields or a wider type.
 

@@ -462,6 +462,7 @@ class Loader:
             letters=self._letters,
             columns=table.schema,
             widens=table.widens_columns,
+            takes_empty_partitions=table.takes_empty_partitions,
         )
 
     def _write_by_sql(self, job: TaskJob, part: LoadPlan, event_time: str) -> list[TaskReport]:

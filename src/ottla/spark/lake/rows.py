@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.spark.arrow.columns import ARROW_TYPES
-from ottla.spark.errors import ColumnsRefused, FunctionRefused, LakeError, TableRefused
+from ottla.spark.errors import ColumnsRefused, FunctionRefused, LakeError, RecordsRefused, TableRefused
 from ottla.spark.lake.columns import TIMESTAMP, stored_type, wider
 from ottla.spark.lake.json_objects import read_objects
 
@@ -378,6 +378,23 @@ def partitioned(rows: pa.Table, table: pa.Schema, partition_by: Iterable[str]) -
             except pa.ArrowInvalid as error:
                 raise ColumnsRefused(f"{_other_type(name, expected, found)}: {error}", hint=PARTITION_HINT) from error
     return rows
+
+
+def refuse_empty_texts(rows: pa.Table, partition_by: Iterable[str]) -> None:
+    """Raises `RecordsRefused`, with its place, for the first row with an empty text in a column of these."""
+    for name in partition_by:
+        column = rows.column(name)
+        # Those of a dictionary are names of hours and days.
+        row = pc.index(column, "").as_py() if pa.types.is_string(column.type) else -1
+        if row >= 0:
+            topic, partition, offset = (rows.column(each)[row].as_py() for each in PLACE_COLUMNS)
+            raise RecordsRefused(
+                f"the record at offset {offset} of {topic} partition {partition} has an empty text in {name!r}, which "
+                "partitions the table, and Delta tables take it for null",
+                hint="let decode give null or another text, or load into an Iceberg table",
+                reason="columns",
+                place=(topic, partition, offset),
+            )
 
 
 def ids_of(topics: pa.Array, topic_ids: Mapping[str, str]) -> pa.DictionaryArray:

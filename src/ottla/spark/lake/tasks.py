@@ -26,7 +26,7 @@ from ottla.spark.lake.files import TARGET_FILE_BYTES, LakeFiles
 from ottla.spark.lake.lake_table import ColumnBounds, DataFile
 from ottla.spark.lake.offset_runs import OffsetsByPartition, is_among
 from ottla.spark.lake.refusals import LetterTarget, RefusedRecords
-from ottla.spark.lake.rows import EVENT_TIME, TOPIC_ID, RowShape, ids_of, partitioned
+from ottla.spark.lake.rows import EVENT_TIME, TOPIC_ID, RowShape, ids_of, partitioned, refuse_empty_texts
 from ottla.spark.lake.target import LakeTarget
 from ottla.spark.options.read_options import ReadOptions
 from ottla.spark.source.offset_ranges import OffsetRange
@@ -92,6 +92,8 @@ class TaskJob:
     `upserts`: the tasks write the changes that may count, in the form `changes`, for `apply_changes`.  `letters`: where
     records go that are refused; None: the load fails at the first one.  `columns`: those of the table when the load was
     planned; `widens`: whether these may get a wider type.
+
+    `takes_empty_partitions`: whether an empty text may partition the table.
     """
 
     options: ReadOptions
@@ -107,6 +109,7 @@ class TaskJob:
     letters: LetterTarget | None = None
     columns: pa.Schema | None = None
     widens: bool = True
+    takes_empty_partitions: bool = True
 
     @property
     def read_columns(self) -> tuple[str, ...]:
@@ -187,6 +190,8 @@ def _written(job: TaskJob, batches: Iterable[tuple[pa.RecordBatch, pa.Array | No
             rows = conformed(rows, known, job.partition_by if job.upserts is None else job.upserts.lookup_columns)
         if job.upserts is None:
             rows = partitioned(rows, known, job.partition_by)
+            if not job.takes_empty_partitions:
+                refuse_empty_texts(rows, job.partition_by)
         # Here the records of another type are known; the commit, and changes that are joined, have only columns.
         with_these = grown(known, new_columns(known, [_stored_schema(rows, job.partition_by)], widens=job.widens))
         if changes is None:

@@ -21,6 +21,7 @@ class ContestedTable:
     schema = pa.schema([])
     partition_by: tuple[str, ...] = ()
     widens_columns = False
+    takes_empty_partitions = False
 
     def __init__(self, conflicts_count: int) -> None:
         self._conflicts_left = conflicts_count

@@ -79,6 +79,7 @@ def report(
     columns: pa.Schema | None = None,
     partition_by: tuple[str, ...] = ("topic",),
     widens: bool = True,
+    takes_empty_partitions: bool = True,
 ) -> TaskReport:
     by = ("bucket",) if upserts else partition_by
     job = TaskJob(
@@ -91,6 +92,7 @@ def report(
         letters=target,
         columns=columns,
         widens=widens,
+        takes_empty_partitions=takes_empty_partitions,
     )
     [row] = next(iter(run_batches(job, batches))).to_pylist()
     return report_of(row["report"], row["schemas"])
@@ -292,6 +294,22 @@ def test_rows_without_a_column_that_partitions_the_table_are_refused(tmp_path: P
     failure = report(tmp_path, records(b'{"page": null}'), partition_by=("topic", "page")).failure
     assert isinstance(failure, ColumnsRefused)
     assert "the rows have no column 'page', which partitions the table" in str(failure)
+
+
+def test_empty_text_that_a_table_takes_for_null_is_refused_with_its_place_where_it_partitions_the_table(
+    tmp_path: Path, letters: Letters
+) -> None:
+    by = ("topic", "page")
+    batch = records(GOOD, GOOD, b'{"page": ""}', GOOD)
+    failure = report(tmp_path, batch, columns=BY_PAGE, partition_by=by, takes_empty_partitions=False).failure
+    assert isinstance(failure, RecordsRefused)
+    assert "offset 102 of clicks partition 3 has an empty text in 'page', which partitions the table" in str(failure)
+    assert (failure.reason, failure.place) == ("columns", ("clicks", 3, 102))
+    found = report(tmp_path, batch, columns=BY_PAGE, partition_by=by, takes_empty_partitions=False, target=TARGET)
+    assert (found.failure, found.records_count, found.refused) == (None, 3, {"columns": 1})
+    assert [message.offset for message, _ in letters.put] == [102]
+    found = report(tmp_path, batch, columns=BY_PAGE, partition_by=by)
+    assert (found.failure, found.records_count) == (None, 4)
 
 
 def test_types_of_columns_that_partition_the_table_are_compared_as_they_are_stored(tmp_path: Path) -> None:
