@@ -163,4 +163,7 @@ class ColumnsRefused(RecordsRefused):
 
 
 class FunctionRefused(ColumnsRefused):
-    """A function of the user gives no columns at all: no record is the cause, and no dead letter would help."""
+    """A function of the user gives no columns at all, or one with a name that is taken.
+
+    No record is the cause, and no dead letter would help.
+    """

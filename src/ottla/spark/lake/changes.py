@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.spark.arrow.key_hashes import hash_column
-from ottla.spark.errors import ColumnsRefused, LakeError, RecordsRefused
+from ottla.spark.errors import ColumnsRefused, FunctionRefused, LakeError, RecordsRefused
 from ottla.spark.lake.rows import EVENT_TIME, PLACE_COLUMNS, TOPIC_ID
 
 Indices: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -143,7 +143,7 @@ class UpsertRule:
         """Raises `ColumnsRefused` for columns that cannot be keys or order changes, or that the table has besides."""
         for name in (BUCKET, CURRENT, VALID_FROM, VALID_TO) if self.keeps_history else (BUCKET,):
             if name in rows.names:
-                raise ColumnsRefused(
+                raise FunctionRefused(
                     f"decode gives a column {name!r}, which the table has for its rows", hint="give it another name"
                 )
         for name in self.keys:

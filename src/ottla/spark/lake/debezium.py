@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.runtime.installed import require_modules
-from ottla.spark.errors import ColumnsRefused, LakeError, RecordsRefused
+from ottla.spark.errors import FunctionRefused, LakeError, RecordsRefused
 from ottla.spark.lake.changes import DELETED, NO_CHANGE
 from ottla.spark.lake.json_objects import read_objects
 from ottla.spark.lake.rows import Decode
@@ -183,11 +183,11 @@ def _rows(
 
 
 def _check_names(columns: Iterable[str], source: Iterable[str]) -> None:
-    """Raises `ColumnsRefused` for columns of the database that have the name of one that the rows have besides."""
+    """Raises `FunctionRefused` for columns of the database that have the name of one that the rows have besides."""
     taken = {DELETED, *(f"source_{name}" for name in source)}
     for name in columns:
         if name in taken:
-            raise ColumnsRefused(
+            raise FunctionRefused(
                 f"the database's column {name!r} has the name of a column of the change",
                 hint="leave it out, or load through a decode of your own that renames it",
             )

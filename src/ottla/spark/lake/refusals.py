@@ -61,8 +61,8 @@ class RefusedRecords:
         """`store` the records that it does not refuse, in parts; the others are stored as letters when this returns.
 
         A call of `store` that raises has stored nothing.  Without dead letters the first refusal is raised, as
-        `RecordsRefused`; columns of all records together as `ColumnsRefused`.  A function that gives no columns is
-        refused with dead letters, too.
+        `RecordsRefused`; columns of all records together as `ColumnsRefused`.  A function that gives no columns, or
+        those of a taken name, is refused with dead letters, too, also where another record fails first.
         """
         found: list[tuple[pa.RecordBatch, Refusal]] = []
         single: list[tuple[pa.RecordBatch, pa.Array | None, Refusal]] = []
@@ -96,7 +96,7 @@ class RefusedRecords:
         except (FunctionFailed, RecordsRefused) as error:
             refusal: Refusal = error
             if isinstance(error, ColumnsRefused):
-                if of_all is None and (self._target is None or isinstance(error, FunctionRefused)):
+                if isinstance(error, FunctionRefused) or (of_all is None and self._target is None):
                     error.place = topic, partition, offset = _place_of(batch)
                     error.add_note(
                         f"for {counted(batch.num_rows, 'record')} together, "

@@ -221,7 +221,7 @@ class RowShape:
             if name == EVENT_TIME:
                 continue
             if name in columns or name in (EVENT_HOUR, EVENT_DATE):
-                raise ColumnsRefused(
+                raise FunctionRefused(
                     f"decode gives a column {name!r}, which rows have already", hint="give it another name"
                 )
             columns[name] = column

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ottla.spark.errors import LakeError, RecordsRefused
+from ottla.spark.errors import FunctionRefused, LakeError
 from ottla.spark.lake.change_files import ChangeFiles, ChangeForm, joined
 from ottla.spark.lake.changes import BUCKET, UpsertRule
 from ottla.spark.lake.files import LakeFiles
@@ -84,7 +84,7 @@ def test_a_column_with_the_name_of_one_of_the_tables_own_is_refused(tmp_path: Pa
     values = pa.array([b"x"] * BATCH)
     rows = batch(0, 5, **{name: pa.array([1] * BATCH)})
     history = UpsertRule(("id",), "offset", 2, keeps_history=True)
-    with pytest.raises(RecordsRefused, match=f"decode gives a column '{name}', which the table has"):
+    with pytest.raises(FunctionRefused, match=f"decode gives a column '{name}', which the table has"):
         ChangeFiles(LakeFiles(parse_target(tmp_path), (BUCKET,)), history).add(rows, values)
     if name != "bucket":
         ChangeFiles(LakeFiles(parse_target(tmp_path), (BUCKET,)), RULE).add(rows, values)

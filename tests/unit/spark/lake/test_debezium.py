@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.spark.errors import LakeError, RecordsRefused
+from ottla.spark.errors import FunctionRefused, LakeError, RecordsRefused
 from ottla.spark.lake.change_files import ChangeFiles
 from ottla.spark.lake.changes import BUCKET, NO_CHANGE, UpsertRule
 from ottla.spark.lake.debezium import DebeziumRegistry, debezium_json
@@ -126,7 +126,7 @@ def test_keys_without_a_type_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["deleted", "source_lsn"])
 def test_a_column_of_the_database_that_the_change_has_too_is_refused(name: str) -> None:
-    with pytest.raises(RecordsRefused, match=f"the database's column '{name}' has the name of a column of the change"):
+    with pytest.raises(FunctionRefused, match=f"the database's column '{name}' has the name of a column of the change"):
         debezium_json(PEOPLE.append(pa.field(name, pa.int64())), ["id"], {"lsn": pa.int64()})
 
 

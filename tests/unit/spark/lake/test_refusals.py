@@ -163,6 +163,37 @@ def test_function_that_gives_no_columns_is_refused_and_its_records_are_no_letter
     assert letters.put == []
 
 
+def test_function_that_gives_a_column_of_a_taken_name_is_refused_and_its_records_are_no_letters(
+    tmp_path: Path, letters: Letters
+) -> None:
+    def with_offsets(batch: pa.RecordBatch) -> pa.Table:
+        return pages(batch).append_column("offset", batch.column("offset"))
+
+    def with_buckets(batch: pa.RecordBatch) -> pa.Table:
+        return pages(batch).append_column("bucket", batch.column("offset"))
+
+    for decode, upserts in ((with_offsets, None), (with_buckets, UpsertRule(("key",), None, 2))):
+        found = report(tmp_path, records(GOOD, GOOD), decode=decode, target=TARGET, upserts=upserts)
+        assert isinstance(found.failure, ColumnsRefused)
+        assert "decode gives a column" in str(found.failure)
+    assert letters.put == []
+
+
+def test_function_that_gives_no_columns_is_refused_also_after_a_record_for_which_it_fails(
+    tmp_path: Path, letters: Letters
+) -> None:
+    """The failure of the whole batch is the record's; what the function gives for the others is found in the parts."""
+
+    def wrong(batch: pa.RecordBatch) -> Any:
+        return [json.loads(value) for value in batch.column("value").to_pylist()]
+
+    for target in (None, TARGET):
+        found = report(tmp_path, records(GOOD, b"<html>", GOOD), decode=wrong, target=target)
+        assert isinstance(found.failure, ColumnsRefused)
+        assert "decode gave a list" in str(found.failure)
+    assert letters.put == []
+
+
 PAGES = pa.schema([("page", pa.string())])
 
 
