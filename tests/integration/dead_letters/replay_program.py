@@ -15,8 +15,8 @@ def main(bootstrap: str, topic: str, fatal: str, count: int, *, is_transactional
     # So small that a few letters need several claims.
     replays.CLAIM_LETTERS_MAX = 7  # type: ignore[misc]
     # The next replay reads the claims when the broker has aborted the transaction that this one leaves open.
-    replays.TRANSACTION_TIMEOUT_MS = 8_000  # type: ignore[attr-defined]
-    replays.DELIVERY_TIMEOUT_MS = 4_000  # type: ignore[attr-defined]
+    replays.TRANSACTION_TIMEOUT_MS = 16_000  # type: ignore[attr-defined]
+    replays.DELIVERY_TIMEOUT_MS = 8_000  # type: ignore[attr-defined]
     left = count
 
     def step(name: str) -> None:
