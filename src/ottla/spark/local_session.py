@@ -51,7 +51,9 @@ _NOT_BOUND: Final = re.compile(
     r"java\.net\.BindException: (?:bind\(\.\.\) failed with error\(-?\d+\): )?([^\n]*?): "
     r"Service '?([\w.]+)'? failed after \d+ retries \((?:starting from (\d+)|on a random free port)\)"
 )
-_NO_SUCH_ADDRESS: Final = "Cannot assign requested address"
+# "Can't" on macOS.
+_NO_SUCH_ADDRESS: Final = re.compile(r"Can(?:not|'t) assign requested address")
+_IN_USE: Final = "Address already in use"
 _PORT_SETTINGS: Final = {
     "sparkDriver": "spark.driver.port",
     "SparkUI": "spark.ui.port",
@@ -116,15 +118,16 @@ def address_refused(message: str) -> ConfigError | None:
         return None
     reason, service, port = found.groups()
     setting = _PORT_SETTINGS.get(service, f"the port of {service}")
-    if port is None or reason == _NO_SUCH_ADDRESS:
+    if port is None or _NO_SUCH_ADDRESS.search(reason):
         return ConfigError(
             f"Spark cannot listen at its address: {reason}",
             hint="set spark.driver.bindAddress to an address of this machine, and spark.driver.host to one that the "
             "workers reach",
         )
+    another = "another program listens there: " if _IN_USE in reason else ""
     return ConfigError(
         f"Spark cannot listen on port {port} ({setting}): {reason}",
-        hint=f"another program listens there: set {setting} to another port, or leave it out for a free one",
+        hint=f"{another}set {setting} to another port, or leave it out for a free one",
     )
 
 

@@ -33,15 +33,27 @@ def test_port_that_another_program_has_is_named_with_its_setting(service: str, s
     )
 
 
-@pytest.mark.parametrize("port", ["on a random free port", "starting from 7077"])
-def test_address_that_the_machine_does_not_have_is_reported(port: str) -> None:
+def test_port_that_the_system_refuses_is_reported_without_another_program() -> None:
     message = (
-        f"{START}Cannot assign requested address: Service 'sparkDriver' failed after 16 retries ({port})! Consider "
+        f"{START}bind(..) failed with error(-13): Permission denied: Service 'sparkDriver' failed after 16 retries "
+        f"(starting from 80)! Consider explicitly setting the appropriate port.{TRACE}"
+    )
+    error = address_refused(message)
+    assert error is not None
+    assert str(error) == "Spark cannot listen on port 80 (spark.driver.port): Permission denied"
+    assert error.hint == "set spark.driver.port to another port, or leave it out for a free one"
+
+
+@pytest.mark.parametrize("cannot", ["Cannot", "Can't"])
+@pytest.mark.parametrize("port", ["on a random free port", "starting from 7077"])
+def test_address_that_the_machine_does_not_have_is_reported(port: str, cannot: str) -> None:
+    message = (
+        f"{START}{cannot} assign requested address: Service 'sparkDriver' failed after 16 retries ({port})! Consider "
         f"explicitly setting the appropriate binding address for the service 'sparkDriver'.{TRACE}"
     )
     error = address_refused(message)
     assert error is not None
-    assert str(error) == "Spark cannot listen at its address: Cannot assign requested address"
+    assert str(error) == f"Spark cannot listen at its address: {cannot} assign requested address"
     assert error.hint is not None
     assert error.hint.startswith("set spark.driver.bindAddress")
 

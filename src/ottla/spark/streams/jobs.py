@@ -116,8 +116,7 @@ def run_job(
 
 def _hint_of(message: str) -> str:
     """Spark gives the error of a task as text."""
-    if (install := _hint_of_import(message)) is not None:
-        return install
+    # Their traces may also name a module that was missing before, and is not the cause.
     if DataLoss.__name__ in message:
         return (
             "the checkpoint names records that are lost, so every run from it fails: set failOnDataLoss to false at "
@@ -125,6 +124,8 @@ def _hint_of(message: str) -> str:
         )
     if BadCheckpoint.__name__ in message:
         return "start with another checkpoint"
+    if (install := _hint_of_import(message)) is not None:
+        return install
     return "a new run continues from the checkpoint"
 
 

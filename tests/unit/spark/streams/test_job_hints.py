@@ -18,6 +18,11 @@ from ottla.spark.streams.jobs import JobFailed, JobFunction, JobSettings, _hint_
             "[STREAM_FAILED] ... ottla.spark.errors.DataLoss: clicks-0: offsets 3 to 7 are gone",
             "failOnDataLoss to false",
         ),
+        (
+            "[STREAM_FAILED] ... ModuleNotFoundError: No module named 'deltalake'\n\nDuring handling of the above "
+            "exception ... ottla.spark.errors.DataLoss: clicks-0: offsets 3 to 7 are gone",
+            "failOnDataLoss to false",
+        ),
         ("[STREAM_FAILED] ... BadCheckpoint: the checkpoint has no offsets", "start with another checkpoint"),
         ("[STREAM_FAILED] ... ReadTimedOut: nothing came in time", "a new run continues from the checkpoint"),
     ],
