@@ -11,7 +11,7 @@ keys' letters is lost from sight: the next erasure finds them, and writes the ot
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -26,6 +26,7 @@ from ottla.client.topic_log import TopicLog
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError
 from ottla.dead_letters.claims_log import ClaimsLog
+from ottla.dead_letters.topics import letter_or_none
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
@@ -134,17 +135,12 @@ class _Eraser:
         return None
 
     def rewrite(self) -> int:
-        """The number of letters that were written again, each once: a killed erasure may have written some before."""
+        """The number of messages that were written again."""
         count = 0
         for partition in self.found:
             own = {partition: self._ranges[partition]}
-            written: set[bytes] = set()
             with RecordProducer(self._cluster, _OPTIONS) as producer:
-                for message in self._log().read_in(own):
-                    digest = _digest(message)
-                    if message.key in self._keys or digest in written:
-                        continue
-                    written.add(digest)
+                for message in rewritten(self._log().read_in(own), self._keys):
                     producer.add(
                         self._topic,
                         message.key,
@@ -183,6 +179,23 @@ class _Eraser:
     def _log(self) -> TopicLog:
         """Aborted letters are none."""
         return TopicLog(self._cluster, self._topic, isolation=IsolationLevel.READ_COMMITTED)
+
+
+def rewritten(messages: Iterable[Message], keys: Set[bytes]) -> Iterator[Message]:
+    """The messages of one partition that stay: each letter once, since a killed erasure may have written some before.
+
+    Equal messages that are no letters are not of an erasure alone, so each of them stays.
+    """
+    seen: set[bytes] = set()
+    for message in messages:
+        if message.key in keys:
+            continue
+        if letter_or_none(message) is not None:
+            digest = _digest(message)
+            if digest in seen:
+                continue
+            seen.add(digest)
+        yield message
 
 
 def _digest(message: Message) -> bytes:

@@ -55,7 +55,13 @@ SUFFIX: Final = ".dead-letter"
 # A letter is larger than its record by headers.
 ROOM_BYTES: Final = 64 * KIB
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
-_KEPT: Final = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+# An erasure knows a letter's copy by its time, which a broker with LogAppendTime as its default would replace.
+_KEPT: Final = {
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "cleanup.policy": "delete",
+    "message.timestamp.type": "CreateTime",
+}
 
 
 def dead_letter_topic(topic: str, given: str | None = None) -> str:
