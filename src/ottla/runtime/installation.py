@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -69,7 +70,10 @@ class Installation(NamedTuple):
     def _installer(self) -> str:
         """As short as it can be: `pip` alone is right only where the shell's pip is this environment's."""
         if self.distribution is not None and (self.distribution.read_text("INSTALLER") or "").strip() == "uv":
-            return f"uv pip install --python {quote(str(self.python))}"
+            # uv may be a package of the environment that it fills, whose programs the shell does not find.
+            uv = "uv" if shutil.which("uv", path=self.path) else shutil.which("uv", path=str(self.python.parent))
+            if uv is not None:
+                return f"{quote(uv)} pip install --python {quote(str(self.python))}"
         pip = shutil.which("pip", path=self.path)
         if pip is not None and self.python.parent.samefile(Path(pip).parent):
             return "pip install"
@@ -85,7 +89,21 @@ def running_copy() -> Installation:
     except PackageNotFoundError:
         found = None
     package = Path(__file__).resolve().parents[1]
-    return Installation(package, found, Path(sys.executable), os.environ.get("PATH", os.defpath))
+    python = Path(sys.executable)
+    return Installation(package, found, python, shell_path(os.environ, python))
+
+
+def shell_path(environ: Mapping[str, str], python: Path) -> str:
+    """Where the user's shell finds programs: `./dev`, for one, adds those of its environment to the path of what it
+    runs, not to the shell's, which has them where the environment is activated."""
+    path = environ.get("PATH", os.defpath)
+    environment = python.parent.parent
+    activated = environ.get("VIRTUAL_ENV")
+    is_activated = bool(activated) and Path(activated or "").resolve() == environment.resolve()
+    if is_activated or not (environment / "pyvenv.cfg").is_file():
+        return path
+    programs = python.parent.resolve()
+    return os.pathsep.join(folder for folder in path.split(os.pathsep) if Path(folder).resolve() != programs)
 
 
 def _direct_url(distribution: Distribution) -> dict[str, Any]:

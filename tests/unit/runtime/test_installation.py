@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from ottla.runtime.installation import Installation, install_command, running_copy
+from ottla.runtime.installation import Installation, install_command, running_copy, shell_path
 from tests.architecture.source_tree import ROOT
 
 METADATA: Final = """\
@@ -37,10 +37,14 @@ class Environment:
         self.package = self.packages / "ottla"
         for folder in (self.package, self.programs):
             folder.mkdir(parents=True)
-        pip = self.programs / "pip"
-        pip.write_text("#!/bin/sh\n")
-        pip.chmod(0o755)
+        (root / "pyvenv.cfg").touch()
+        self.add_program("pip")
         self.python = self.programs / "python"
+
+    def add_program(self, name: str) -> None:
+        program = self.programs / name
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
 
     def install(self, direct_url: dict[str, Any] | None, installer: str = "pip") -> Distribution:
         info = self.packages / "ottla-0.1.0.dist-info"
@@ -126,9 +130,35 @@ def test_environment_whose_pip_the_shell_does_not_find_is_named_by_its_python(en
     assert copy._replace(path="").command("lake") == expected
 
 
-def test_environment_that_uv_fills_is_named_to_uv(environment: Environment) -> None:
+def test_environment_that_uv_fills_is_named_to_the_uv_of_the_shell(environment: Environment, tmp_path: Path) -> None:
+    users = Environment(tmp_path / "users")
+    users.add_program("uv")
+    environment.add_program("uv")
+    copy = environment.copy(environment.install(None, "uv"))
     expected = f"uv pip install --python {environment.python} 'ottla[lake]'"
-    assert environment.copy(environment.install(None, "uv")).command("lake") == expected
+    assert copy._replace(path=str(users.programs)).command("lake") == expected
+
+
+def test_environment_that_its_own_uv_fills_is_named_to_that_one(environment: Environment) -> None:
+    environment.add_program("uv")
+    copy = environment.copy(environment.install(None, "uv"))
+    expected = f"{environment.programs}/uv pip install --python {environment.python} 'ottla[lake]'"
+    assert copy._replace(path="").command("lake") == expected
+
+
+def test_environment_whose_uv_is_gone_is_named_to_its_pip(environment: Environment) -> None:
+    copy = environment.copy(environment.install(None, "uv"))
+    assert copy._replace(path="").command("lake") == f"{environment.python} -m pip install 'ottla[lake]'"
+
+
+def test_shell_finds_the_programs_of_an_environment_only_where_it_is_activated(environment: Environment) -> None:
+    path = f"{environment.programs}:/usr/bin"
+    of_child = {"PATH": path}
+    assert shell_path(of_child, environment.python) == "/usr/bin"
+    assert shell_path(of_child | {"VIRTUAL_ENV": "/other"}, environment.python) == "/usr/bin"
+    assert shell_path(of_child | {"VIRTUAL_ENV": str(environment.root)}, environment.python) == path
+    (environment.root / "pyvenv.cfg").unlink()
+    assert shell_path(of_child, environment.python) == path, "no environment: it is the machine's Python"
 
 
 def test_these_tests_run_from_a_checkout() -> None:
