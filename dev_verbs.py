@@ -29,6 +29,8 @@ VENV: Final = ROOT / ".venv"
 PYTHON: Final = VENV / "bin" / "python"
 # There from before .venv has a Python until something is installed: a .venv with it was interrupted, and is made anew.
 BEGUN: Final = VENV / ".dev-begun"
+# There while packages are installed: with it some of them may be there in part, so that all are installed again.
+INSTALLING: Final = VENV / ".dev-installing"
 
 # What builds the site has an environment apart from that of the tests, which do not need it.
 DOCS_VENV: Final = ROOT / ".venv-docs"
@@ -150,7 +152,8 @@ def prepare(extras: str) -> None:
     stamp = VENV / f".installed-{extras.replace(',', '-') or 'core'}"
 
     def is_done() -> bool:
-        return PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted.hexdigest()
+        is_whole = PYTHON.exists() and not INSTALLING.exists()
+        return is_whole and stamp.exists() and stamp.read_text() == wanted.hexdigest()
 
     if is_done():
         return
@@ -160,11 +163,14 @@ def prepare(extras: str) -> None:
         make_venv()
         target = f".[{extras}]" if extras else "."
         say(f"installing {target} (once)")
-        status = install(target)
+        was_interrupted = INSTALLING.exists()
+        INSTALLING.touch()
+        status = install(target, replaces_all=was_interrupted)
         if status != 0:
             sys.exit(f"dev: {target} could not be installed; the message of pip is above")
         stamp.write_text(wanted.hexdigest())
         BEGUN.unlink(missing_ok=True)
+        INSTALLING.unlink()
 
 
 @contextmanager
@@ -179,15 +185,16 @@ def alone() -> Iterator[None]:
         yield
 
 
-def install(target: str) -> int:
+def install(target: str, *, replaces_all: bool = False) -> int:
     """By uv, which downloads and unpacks packages beside each other, in locked versions, and by pip where uv cannot.
 
-    Python compiles a module when it is imported first, which is no work of either: pip would compile all of them, 40 s
-    for `dev`."""
+    `replaces_all`: also what seems to be there.  Python compiles a module when it is imported first, which is no work
+    of either: pip would compile all of them, 40 s for `dev`."""
     pip = (PYTHON, "-m", "pip")
-    options = ("--disable-pip-version-check", "--no-compile")
+    options = ("--disable-pip-version-check", "--no-compile", *(("--force-reinstall",) if replaces_all else ()))
     if not has_own_index() and run_silently(*pip, "install", *options, UV) == 0:
-        options_of_uv = (f"--python={PYTHON}", NOT_COMPRESSED, "--editable", target)
+        again = ("--reinstall",) if replaces_all else ()
+        options_of_uv = (f"--python={PYTHON}", NOT_COMPRESSED, *again, "--editable", target)
         by_uv = (PYTHON, "-m", "uv", "pip", "install", *options_of_uv)
         locked = (*by_uv, f"--constraint={LOCK}")
         if install_by(*locked) == 0:

@@ -75,12 +75,17 @@ def test_file_in_the_place_of_the_venv_is_reported(tree: Path) -> None:
         dev_verbs.prepare("")
 
 
+def interrupted(*_: object, **__: object) -> int:
+    raise KeyboardInterrupt
+
+
+def checked_by_pip(target: str, *, replaces_all: bool) -> int:
+    return dev_verbs.run_silently(dev_verbs.PYTHON, "-m", "pip", "check")
+
+
 def test_interrupted_first_run_is_started_again(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object) -> int:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
         patch.setattr(venv.EnvBuilder, "_setup_pip", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -91,9 +96,7 @@ def test_interrupted_first_run_is_started_again(
         with pytest.raises(KeyboardInterrupt):
             dev_verbs.prepare("")
     (dev_verbs.VENV / "half-installed").touch()
-    monkeypatch.setattr(
-        dev_verbs, "install", lambda target: dev_verbs.run_silently(dev_verbs.PYTHON, "-m", "pip", "check")
-    )
+    monkeypatch.setattr(dev_verbs, "install", checked_by_pip)
     dev_verbs.prepare("")
     assert not (dev_verbs.VENV / "half-installed").exists()
     assert capfd.readouterr().err.splitlines()[-2:] == [
@@ -109,6 +112,38 @@ def test_interrupted_first_run_is_started_again(
     assert capfd.readouterr().err == "dev: installing . (once)\n", "compiled files are compiled again"
 
 
+def test_all_is_installed_again_after_an_interrupted_later_run(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pip(tree)
+    (dev_verbs.VENV / "theirs").touch()
+    installed: list[tuple[str, bool]] = []
+
+    def install(target: str, *, replaces_all: bool) -> int:
+        installed.append((target, replaces_all))
+        return 0
+
+    monkeypatch.setattr(dev_verbs, "install", install)
+    dev_verbs.prepare("")
+    with monkeypatch.context() as patch:
+        patch.setattr(dev_verbs, "install", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            dev_verbs.prepare("dev")
+    dev_verbs.prepare("")
+    dev_verbs.prepare("")
+    dev_verbs.prepare("dev")
+    assert installed == [(".", False), (".", True), (".[dev]", False)]
+    assert (dev_verbs.VENV / "theirs").exists()
+
+
+def test_what_seems_to_be_installed_is_replaced_by_each_installer(tree: Path) -> None:
+    _pip(tree)
+    log = tree / "runs"
+    dev_verbs.PYTHON.write_text(f'#!/bin/sh\necho "$@" >> {log}\n[ "$2" != uv ]\n')
+    assert dev_verbs.install(".[dev]", replaces_all=True) == 0
+    installs = [line.split() for line in log.read_text().splitlines() if " install " in line]
+    assert {words[1] for words in installs} == {"pip", "uv"}
+    assert all(("--reinstall" if words[1] == "uv" else "--force-reinstall") in words for words in installs)
+
+
 def test_second_run_waits_for_the_first_instead_of_recreating_its_venv(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +155,7 @@ def test_second_run_waits_for_the_first_instead_of_recreating_its_venv(
         dev_verbs.PYTHON.touch()
         dev_verbs.BEGUN.touch()
 
-    def install(target: str) -> int:
+    def install(target: str, *, replaces_all: bool) -> int:
         if installs.is_set():
             waits.set()  # the second install: without a lock neither process prints that it waits
         installs.set()
@@ -146,9 +181,7 @@ def test_second_run_waits_for_the_first_instead_of_recreating_its_venv(
 def test_venv_that_the_user_made_without_pip_gets_it(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     venv.create(dev_verbs.VENV, with_pip=False)
     (dev_verbs.VENV / "theirs").touch()
-    monkeypatch.setattr(
-        dev_verbs, "install", lambda target: dev_verbs.run_silently(dev_verbs.PYTHON, "-m", "pip", "check")
-    )
+    monkeypatch.setattr(dev_verbs, "install", checked_by_pip)
     dev_verbs.prepare("")
     assert (dev_verbs.VENV / "theirs").exists()
 
@@ -169,6 +202,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("VENV", ".venv"),
         ("PYTHON", ".venv/bin/python"),
         ("BEGUN", ".venv/.dev-begun"),
+        ("INSTALLING", ".venv/.dev-installing"),
     ):
         monkeypatch.setattr(dev_verbs, name, tmp_path / path)
     return tmp_path
