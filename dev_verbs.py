@@ -20,9 +20,10 @@ import tomllib
 import venv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from enum import Enum, auto
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Final, NoReturn
+from typing import IO, Final, NamedTuple, NoReturn
 
 ROOT: Final = Path(__file__).resolve().parent
 VENV: Final = ROOT / ".venv"
@@ -165,10 +166,11 @@ def prepare(extras: str) -> None:
         say(f"installing {target} (once)")
         was_interrupted = INSTALLING.exists()
         INSTALLING.touch()
-        status = install(target, replaces_all=was_interrupted)
-        if status != 0:
-            sys.exit(f"dev: {target} could not be installed; the message of pip is above")
-        stamp.write_text(wanted.hexdigest())
+        installed = install(target, replaces_all=was_interrupted)
+        if installed is Installed.NOT:
+            sys.exit(f"dev: {target} could not be installed; the reason is above")
+        if installed is Installed.AS_WANTED:
+            stamp.write_text(wanted.hexdigest())
         BEGUN.unlink(missing_ok=True)
         INSTALLING.unlink()
 
@@ -185,34 +187,48 @@ def alone() -> Iterator[None]:
         yield
 
 
-def install(target: str, *, replaces_all: bool = False) -> int:
+class Installed(Enum):
+    NOT = auto()
+    # In other versions than the locked ones, because of a failure that may pass: the next run tries the lock again.
+    FOR_NOW = auto()
+    AS_WANTED = auto()
+
+
+def install(target: str, *, replaces_all: bool = False) -> Installed:
     """By uv, which downloads and unpacks packages beside each other, in locked versions, and by pip where uv cannot.
 
     `replaces_all`: also what seems to be there.  Python compiles a module when it is imported first, which is no work
     of either: pip would compile all of them, 40 s for `dev`."""
     pip = (PYTHON, "-m", "pip")
     options = ("--disable-pip-version-check", "--no-compile", *(("--force-reinstall",) if replaces_all else ()))
+    without_the_lock = Installed.AS_WANTED
     if not has_own_index() and run_silently(*pip, "install", *options, UV) == 0:
         again = ("--reinstall",) if replaces_all else ()
         options_of_uv = (f"--python={PYTHON}", NOT_COMPRESSED, *again, "--editable", target)
         by_uv = (PYTHON, "-m", "uv", "pip", "install", *options_of_uv)
-        locked = (*by_uv, f"--constraint={LOCK}")
-        if install_by(*locked) == 0:
-            return 0
-        if is_replaced(locked):
+        status, output = install_by(*by_uv, f"--constraint={LOCK}")
+        if status == 0:
+            return Installed.AS_WANTED
+        if "Hash mismatch" in output:
+            # Other versions must not be tried.
             say(f"a package is not the one that {LOCK.name} names")
-            return 1
-        say(f"{LOCK.name} cannot be installed here; uv takes the newest versions that pyproject.toml allows")
-        if install_by(*by_uv) == 0:
-            return 0
+            return Installed.NOT
+        if not is_of_packages(output):
+            without_the_lock = Installed.FOR_NOW
+        where = "here" if without_the_lock is Installed.AS_WANTED else "now"
+        say(f"{LOCK.name} cannot be installed {where}; uv takes the newest versions that pyproject.toml allows")
+        if install_by(*by_uv).status == 0:
+            return without_the_lock
         say("uv could not install it; pip tries")
-    return install_by(*pip, "install", "--progress-bar=off", *options, "--editable", target)
+    by_pip = install_by(*pip, "install", "--progress-bar=off", *options, "--editable", target)
+    return without_the_lock if by_pip.status == 0 else Installed.NOT
 
 
-def is_replaced(failed: Sequence[str | Path]) -> bool:
-    """Whether uv fails because of a hash: then other versions must not be tried."""
-    again = subprocess.run(failed, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    return "Hash mismatch" in again.stderr
+def is_of_packages(output: str) -> bool:
+    """Whether uv fails because of what it installs, and would again.  A download that fails is also a failed build, or
+    no solution, when the build needs it."""
+    refusals = ("No solution found", "Failed to build", "Failed to download and build")
+    return any(refusal in output for refusal in refusals) and "Failed to fetch" not in output
 
 
 def has_own_index() -> bool:
@@ -221,10 +237,20 @@ def has_own_index() -> bool:
     return "index" in settings.stdout
 
 
-def install_by(*command: str | Path) -> int:
+class Ended(NamedTuple):
+    """`output`: with the reason of a failure."""
+
+    status: int
+    output: str
+
+
+def install_by(*command: str | Path) -> Ended:
     """At a terminal one line shows the progress; elsewhere only failures are shown."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        return run(*command, "--quiet")
+        done = subprocess.run([*command, "--quiet"], cwd=ROOT, stderr=subprocess.PIPE, text=True, errors="replace")
+        sys.stderr.write(done.stderr)
+        sys.stderr.flush()
+        return Ended(done.returncode, done.stderr)
     printed: list[str] = []
     with (
         Progress() as progress,
@@ -238,7 +264,7 @@ def install_by(*command: str | Path) -> int:
             progress.draw()
     if process.returncode != 0:
         sys.stderr.write("".join(f"{line}\n" for line in printed[-INSTALLER_LINES_SHOWN:]))
-    return process.returncode
+    return Ended(process.returncode, "\n".join(printed))
 
 
 def lines_or_seconds(output: IO[bytes]) -> Iterator[str | None]:
@@ -450,7 +476,7 @@ def prepare_docs() -> Path:
         except (subprocess.CalledProcessError, OSError) as error:
             sys.exit(f"dev: .venv-docs cannot be made: {error}")
         options = ("--disable-pip-version-check", "--no-compile", "--progress-bar=off")
-        if install_by(python, "-m", "pip", "install", *options, *packages) != 0:
+        if install_by(python, "-m", "pip", "install", *options, *packages).status != 0:
             sys.exit("dev: pip could not install what builds the site; its message is above")
         # Last: an interrupted installation is started again.
         stamp.write_text(wanted)

@@ -79,8 +79,9 @@ def interrupted(*_: object, **__: object) -> int:
     raise KeyboardInterrupt
 
 
-def checked_by_pip(target: str, *, replaces_all: bool) -> int:
-    return dev_verbs.run_silently(dev_verbs.PYTHON, "-m", "pip", "check")
+def checked_by_pip(target: str, *, replaces_all: bool) -> dev_verbs.Installed:
+    status = dev_verbs.run_silently(dev_verbs.PYTHON, "-m", "pip", "check")
+    return dev_verbs.Installed.AS_WANTED if status == 0 else dev_verbs.Installed.NOT
 
 
 def test_interrupted_first_run_is_started_again(
@@ -117,9 +118,9 @@ def test_all_is_installed_again_after_an_interrupted_later_run(tree: Path, monke
     (dev_verbs.VENV / "theirs").touch()
     installed: list[tuple[str, bool]] = []
 
-    def install(target: str, *, replaces_all: bool) -> int:
+    def install(target: str, *, replaces_all: bool) -> dev_verbs.Installed:
         installed.append((target, replaces_all))
-        return 0
+        return dev_verbs.Installed.AS_WANTED
 
     monkeypatch.setattr(dev_verbs, "install", install)
     dev_verbs.prepare("")
@@ -138,7 +139,7 @@ def test_what_seems_to_be_installed_is_replaced_by_each_installer(tree: Path) ->
     _pip(tree)
     log = tree / "runs"
     dev_verbs.PYTHON.write_text(f'#!/bin/sh\necho "$@" >> {log}\n[ "$2" != uv ]\n')
-    assert dev_verbs.install(".[dev]", replaces_all=True) == 0
+    assert dev_verbs.install(".[dev]", replaces_all=True) is not dev_verbs.Installed.NOT
     installs = [line.split() for line in log.read_text().splitlines() if " install " in line]
     assert {words[1] for words in installs} == {"pip", "uv"}
     assert all(("--reinstall" if words[1] == "uv" else "--force-reinstall") in words for words in installs)
@@ -155,12 +156,12 @@ def test_second_run_waits_for_the_first_instead_of_recreating_its_venv(
         dev_verbs.PYTHON.touch()
         dev_verbs.BEGUN.touch()
 
-    def install(target: str, *, replaces_all: bool) -> int:
+    def install(target: str, *, replaces_all: bool) -> dev_verbs.Installed:
         if installs.is_set():
             waits.set()  # the second install: without a lock neither process prints that it waits
         installs.set()
         assert waits.wait(60)
-        return 0
+        return dev_verbs.Installed.AS_WANTED
 
     def say(text: str) -> None:
         told.append(text)
@@ -221,12 +222,10 @@ def _pip(tree: Path, *lines: str, status: int = 0) -> None:
         pytest.param('case "$*" in *" uv>="*) exit 1 ;; esac', ["pip: uv", "pip: all"], id="uv cannot be had"),
         pytest.param(
             'case "$*" in *" --constraint="*) exit 1 ;; esac',
-            ["pip: uv", "uv: locked", "uv: locked", "uv: all"],
+            ["pip: uv", "uv: locked", "uv: all"],
             id="the lock cannot be installed",
         ),
-        pytest.param(
-            '[ "$2" != uv ] || exit 1', ["pip: uv", "uv: locked", "uv: locked", "uv: all", "pip: all"], id="uv fails"
-        ),
+        pytest.param('[ "$2" != uv ] || exit 1', ["pip: uv", "uv: locked", "uv: all", "pip: all"], id="uv fails"),
         pytest.param('[ "$3" != config ] || echo "global.index-url=x"', ["pip: all"], id="pip has another index"),
     ],
 )
@@ -236,11 +235,45 @@ def test_uv_installs_what_is_locked_and_all_that_is_allowed_or_pip_does_where_it
     _pip(tree)
     log = tree / "runs"
     dev_verbs.PYTHON.write_text(f'#!/bin/sh\necho "$@" >> {log}\n{answers}\n')
-    assert dev_verbs.install(".[dev]") == 0
+    assert dev_verbs.install(".[dev]") is not dev_verbs.Installed.NOT
     installs = [line.split() for line in log.read_text().splitlines() if " install " in line]
     locked = f"--constraint={dev_verbs.LOCK}"
     kinds = ["locked" if locked in words else "all" if ".[dev]" in words else "uv" for words in installs]
     assert [f"{words[1]}: {kind}" for words, kind in zip(installs, kinds, strict=True)] == runs
+
+
+REFUSED = "error: No solution found when resolving dependencies"
+NOT_BUILT = "error: Failed to build `pyspark==4.3.0`"
+NO_NETWORK = "  cause: Failed to fetch: https://index/simple/hatchling/"
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+@pytest.mark.parametrize(
+    ("printed", "is_final"),
+    [
+        ((REFUSED,), True),
+        ((NOT_BUILT,), True),
+        ((NO_NETWORK,), False),
+        ((NOT_BUILT, NO_NETWORK), False),
+        ((), False),
+    ],
+)
+def test_lock_is_tried_again_by_the_next_run_unless_its_packages_failed(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, printed: tuple[str, ...], is_final: bool, is_terminal: bool
+) -> None:
+    if is_terminal:
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(sys, "stderr", _Terminal())
+    _pip(tree)
+    log = tree / "runs"
+    fails = "".join(f"echo '{line}' >&2; " for line in printed)
+    dev_verbs.PYTHON.write_text(
+        f'#!/bin/sh\necho "$@" >> {log}\ncase "$*" in *" --constraint="*) {fails} exit 1 ;; esac\n'
+    )
+    dev_verbs.prepare("dev")
+    dev_verbs.prepare("dev")
+    assert log.read_text().count("--constraint=") == (1 if is_final else 2)
+    assert not dev_verbs.INSTALLING.exists()
 
 
 def test_package_that_is_not_the_locked_one_is_not_replaced_by_another_version(
@@ -250,7 +283,7 @@ def test_package_that_is_not_the_locked_one_is_not_replaced_by_another_version(
     log = tree / "runs"
     mismatch = 'case "$*" in *" --constraint="*) echo "cause: Hash mismatch for click" >&2; exit 1 ;; esac'
     dev_verbs.PYTHON.write_text(f'#!/bin/sh\necho "$@" >> {log}\n{mismatch}\n')
-    assert dev_verbs.install(".[dev]") == 1
+    assert dev_verbs.install(".[dev]") is dev_verbs.Installed.NOT
     locked = f"--constraint={dev_verbs.LOCK}"
     assert all(locked in line for line in log.read_text().splitlines() if ".[dev]" in line)
     assert capfd.readouterr().err.endswith("dev: a package is not the one that requirements.lock names\n")
@@ -262,7 +295,7 @@ def test_terminal_shows_the_progress_of_uv(tree: Path, monkeypatch: pytest.Monke
     terminal = _Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     _pip(tree, "Resolved 126 packages in 2s", "Downloading pyarrow (52.4MiB)", "   Building pyspark==4.3.0")
-    assert dev_verbs.install(".") == 0
+    assert dev_verbs.install(".") is dev_verbs.Installed.AS_WANTED
     drawn = terminal.getvalue().split("\r")
     assert [line.split(", ", 1)[1] for line in drawn if ", " in line] == [
         "looking for packages\x1b[K",
@@ -282,7 +315,7 @@ def test_terminal_shows_the_progress_of_pip(tree: Path, monkeypatch: pytest.Monk
         "  Downloading https://x/click-8.whl (3 MB)",
         "Installing collected packages: a",
     )
-    assert dev_verbs.install(".") == 0
+    assert dev_verbs.install(".") is dev_verbs.Installed.AS_WANTED
     drawn = terminal.getvalue().split("\r")
     assert [line.split(", ", 1)[1] for line in drawn if ", " in line] == [
         "package 1: click<9,>=8.2\x1b[K",
@@ -298,13 +331,13 @@ def test_output_of_pip_is_shown_when_it_fails(tree: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "stderr", terminal)
     _pip(tree, "ERROR: no such package", status=1)
     dev_verbs.PYTHON.write_text(dev_verbs.PYTHON.read_text().replace("exit 1", "printf 'and no line end'; exit 1"))
-    assert dev_verbs.install(".") == 1
+    assert dev_verbs.install(".") is dev_verbs.Installed.NOT
     assert terminal.getvalue().endswith("ERROR: no such package\nand no line end\n")
 
 
 def test_nothing_is_drawn_where_there_is_no_terminal(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     _pip(tree, '"$@"')
-    assert dev_verbs.install(".") == 0
+    assert dev_verbs.install(".") is dev_verbs.Installed.AS_WANTED
     assert capfd.readouterr().err == ""
 
 
