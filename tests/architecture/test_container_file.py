@@ -53,3 +53,9 @@ def test_what_is_copied_exists_and_is_sent_to_the_builder() -> None:
     for name in [name for names in copied for name in names]:
         assert (ROOT / name).exists(), name
         assert f"!{name}" in sent, name
+
+
+def test_pages_that_the_container_file_names_exist() -> None:
+    pages = re.findall(r"docs/\S+\.md", CONTAINER_FILE)
+    assert pages
+    assert [page for page in pages if not (ROOT / page).is_file()] == []
