@@ -178,7 +178,8 @@ def prepare(extras: str) -> None:
 @contextmanager
 def alone() -> Iterator[None]:
     """One run at a time makes .venv: to a second one that of the first would look interrupted."""
-    with (ROOT / "pyproject.toml").open() as file:
+    # NFS gives an exclusive lock only for a file that is open for writing.
+    with (ROOT / "pyproject.toml").open("r+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import io
 import os
 import subprocess
@@ -177,6 +178,15 @@ def test_second_run_waits_for_the_first_instead_of_recreating_its_venv(
         second.result(60)
         first.result(60)
     assert (made, told) == ([False], ["installing . (once)", "another ./dev is making .venv: waiting until it has"])
+
+
+def test_file_of_the_lock_is_open_for_writing_as_nfs_requires(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[int] = []
+    monkeypatch.setattr(fcntl, "flock", lambda file, _: modes.append(fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE))
+    (tree / "pyproject.toml").write_text("[project]\n")
+    with dev_verbs.alone():
+        assert modes == [os.O_RDWR]
+    assert (tree / "pyproject.toml").read_text() == "[project]\n"
 
 
 def test_venv_that_the_user_made_without_pip_gets_it(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
