@@ -43,7 +43,14 @@ class ControlledTree(RunningTree):
     def command_line(self) -> Sequence[str]:
         return [sys.executable, "-m", "ottla.testing.controlled.tree_process", str(self.data_dir)]
 
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether it does not run, or is frozen."""
+        return not self.is_running or self._guard is not None
+
     def _spawn(self, log: IO[bytes], stdin: int) -> Popen[bytes]:
+        # It may have been killed by its id.
+        self._end_guard()
         self._close_input()
         theirs, self._held_open = os.pipe()
         try:
@@ -61,9 +68,16 @@ class ControlledTree(RunningTree):
         super().resume()
         self._end_guard()
 
+    def stop(self) -> None:
+        super().stop()
+        self._end_guard()
+
+    def kill(self) -> None:
+        super().kill()
+        self._end_guard()
+
     def close(self) -> None:
         super().close()
-        self._end_guard()
         self._close_input()
 
     def _end_guard(self) -> None:
@@ -99,12 +113,13 @@ class ControlledCluster(RunningCluster):
 
         Raises `BrokerEnded`, when all run again, if a broker had ended unexpectedly.
         """
+        assert isinstance(self.tree, ControlledTree)
+        is_disturbed = self.tree.is_disturbed
         if self.tree.is_running:
             self.tree.resume()
         else:
             self.tree.start()
         ended: Exception | None = None
-        is_disturbed = False
         for node_id in self.brokers:
             broker = self.broker(node_id)
             is_disturbed |= broker.is_disturbed
