@@ -52,7 +52,7 @@ class CompileHook(BuildHookInterface[Any]):
                     made.rename(in_place)
             return
         self._scratch = tempfile.mkdtemp(prefix="ottla-build-")
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        platform = this_platform().replace("-", "_").replace(".", "_")
         for each in COMPILED:
             made = Path(self._scratch, Path(each.target).name)
             if _is_wanted() and self._compile(each, made):
@@ -71,13 +71,28 @@ class CompileHook(BuildHookInterface[Any]):
             self.app.display_warning(f"no C compiler: {wanted.without_it}")
             return False
         source = Path(self.root, "src", wanted.source)
-        flags = [*FLAGS, *target_flags(sysconfig.get_platform()), *(module_flags() if wanted.is_module else ())]
+        flags = [*FLAGS, *target_flags(this_platform()), *(module_flags() if wanted.is_module else ())]
         done = subprocess.run([compiler, *flags, "-o", target, source], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             self.app.display_warning(
                 f"{compiler} could not compile {source.name}, which is left out ({wanted.without_it}):\n{done.stderr}"
             )
         return done.returncode == 0
+
+
+def this_platform() -> str:
+    return platform_of_wheel(sysconfig.get_platform(), is_32_bit=sys.maxsize < 2**32)
+
+
+def platform_of_wheel(platform: str, *, is_32_bit: bool) -> str:
+    """What installers look for, which is not always what Python reports: of macOS from 11 on they know major versions
+    alone, and a Python of 32 bits reports the kernel's architecture."""
+    if platform.startswith("macosx-"):
+        _, version, architecture = platform.split("-")
+        major = version.split(".")[0]
+        return f"macosx-{major}.0-{architecture}" if int(major) >= 11 else platform
+    of_32_bit = {"linux-x86_64": "linux-i686", "linux-aarch64": "linux-armv7l"}
+    return of_32_bit.get(platform, platform) if is_32_bit else platform
 
 
 def target_flags(platform: str) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Final
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.tags import mac_platforms
 
 from tests.architecture.source_tree import ROOT
 
@@ -113,6 +114,31 @@ def test_wheels_are_tested_with_each_python_that_the_package_names() -> None:
     named = [each.removeprefix(CLASSIFIER) for each in settings["project"]["classifiers"] if CLASSIFIER in each]
     assert named
     assert {f"cp3{minor}-*" for minor in named} <= set(settings["tool"]["cibuildwheel"]["build"])
+
+
+@pytest.mark.parametrize("version", [(10, 13), (11, 0), (14, 4), (26, 0)])
+@pytest.mark.parametrize("architecture", ["arm64", "x86_64", "universal2"])
+def test_wheel_for_macos_is_one_that_installers_look_for(version: tuple[int, int], architecture: str) -> None:
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))
+    platform: str = hook["platform_of_wheel"](f"macosx-{version[0]}.{version[1]}-{architecture}", is_32_bit=False)
+    assert platform.replace("-", "_").replace(".", "_") in set(mac_platforms(version, architecture))
+
+
+@pytest.mark.parametrize(
+    ("reported", "is_32_bit", "expected"),
+    [
+        ("macosx-26-arm64", False, "macosx-26.0-arm64"),
+        ("macosx-10.13-x86_64", False, "macosx-10.13-x86_64"),
+        ("linux-x86_64", False, "linux-x86_64"),
+        ("linux-x86_64", True, "linux-i686"),
+        ("linux-aarch64", False, "linux-aarch64"),
+        ("linux-aarch64", True, "linux-armv7l"),
+        ("linux-armv7l", True, "linux-armv7l"),
+    ],
+)
+def test_wheel_is_for_the_platform_of_its_python(reported: str, is_32_bit: bool, expected: str) -> None:
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))
+    assert hook["platform_of_wheel"](reported, is_32_bit=is_32_bit) == expected
 
 
 @pytest.mark.parametrize(
