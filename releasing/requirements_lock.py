@@ -6,7 +6,9 @@ stays, unless pyproject.toml does not allow it any more or `--upgrade` is given.
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -60,6 +62,10 @@ def _packages(text: str) -> Iterator[LockedPackage]:
 
 def main(arguments: list[str]) -> int:
     """`arguments` are for uv."""
+    if importlib.util.find_spec("uv") is None:
+        # As where pip has an index that uv does not know.
+        install_uv = shlex.join([sys.executable, "-m", "pip", "install", "uv"])
+        sys.exit(f"lock: uv resolves the versions, and is not installed\nhint: {install_uv}")
     for_all = ["--universal", "--python-version", "3.11", "--all-extras", "--generate-hashes"]
     written = ["--custom-compile-command", "./dev lock", "--output-file", LOCK.name, "--quiet"]
     compile_lock = [sys.executable, "-m", "uv", "pip", "compile", *for_all, *written, *arguments, "pyproject.toml"]

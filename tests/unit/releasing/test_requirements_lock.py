@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from releasing.requirements_lock import LOCK, ROOT, locked_packages
+from releasing.requirements_lock import LOCK, ROOT, locked_packages, main
 
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 TEXT: Final = LOCK.read_text(encoding="utf-8")
@@ -40,6 +40,12 @@ Beta.Gamma==2.0 ; python_full_version < '3.12' \\
 beta-gamma==3.0 ; python_full_version >= '3.12' \\
     --hash=sha256:{"d" * 64}
 """
+
+
+def test_lock_without_uv_names_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r"uv .* is not installed\nhint: .* -m pip install uv$"):
+        main([])
 
 
 def test_lock_is_read_with_markers_and_hashes() -> None:
