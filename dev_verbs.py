@@ -234,7 +234,10 @@ def is_of_packages(output: str) -> bool:
 
 def has_own_index() -> bool:
     """Whether pip's settings name where packages come from, or that none may be downloaded: uv does not read them."""
-    settings = subprocess.run([PYTHON, "-m", "pip", "config", "list"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    # A quiet pip lists nothing.
+    environment = {name: value for name, value in os.environ.items() if name != "PIP_QUIET"}
+    command = [str(PYTHON), "-m", "pip", "config", "list"]
+    settings = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
     return "index" in settings.stdout
 
 

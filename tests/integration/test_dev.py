@@ -252,6 +252,13 @@ def test_uv_installs_what_is_locked_and_all_that_is_allowed_or_pip_does_where_it
     assert [f"{words[1]}: {kind}" for words, kind in zip(installs, kinds, strict=True)] == runs
 
 
+def test_index_of_pip_is_found_where_pip_is_quiet(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pip(tree)
+    dev_verbs.PYTHON.write_text('#!/bin/sh\n[ -n "$PIP_QUIET" ] || echo "global.index-url=x"\n')
+    monkeypatch.setenv("PIP_QUIET", "1")
+    assert dev_verbs.has_own_index()
+
+
 REFUSED = "error: No solution found when resolving dependencies"
 NOT_BUILT = "error: Failed to build `pyspark==4.3.0`"
 NO_NETWORK = "  cause: Failed to fetch: https://index/simple/hatchling/"
