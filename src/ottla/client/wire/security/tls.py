@@ -84,9 +84,7 @@ class TlsTransport:
             try:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
-                if deadline.has_passed:  # what is taken out to be sent, and is not sent, would be missing later
-                    raise CallTimedOut(f"no time is left for the TLS handshake with {self._peer}") from None
-                self._flush(deadline)
+                self._send_handshake(deadline)
                 try:
                     self._receive(deadline)
                 except ConnectionLost as error:
@@ -98,7 +96,7 @@ class TlsTransport:
                     self._flush(deadline)  # the alert, which says in the broker's log why the client left
                 self._raise(error)
             else:
-                self._flush(deadline)
+                self._send_handshake(deadline)
                 self._is_open = True
                 return
 
@@ -154,6 +152,15 @@ class TlsTransport:
     def _flush(self, deadline: Deadline) -> None:
         if self._outgoing.pending:
             self._inner.send([self._outgoing.read()], deadline)
+
+    def _send_handshake(self, deadline: Deadline) -> None:
+        """CallTimedOut before a byte is taken out to be sent; later it would be missing, so the connection is lost."""
+        if deadline.has_passed:
+            raise CallTimedOut(f"no time is left for the TLS handshake with {self._peer}") from None
+        try:
+            self._flush(deadline)
+        except CallTimedOut as error:
+            raise ConnectionLost(f"{self._peer} does not accept the TLS handshake in time") from error
 
     def _raise_alert(self, deadline: Deadline) -> None:
         """Raises what the peer sent before it closed the connection: in TLS 1.3 it refuses a client's certificate after

@@ -25,6 +25,7 @@ from ottla.model.errors import ConfigError
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.security.mechanism import SaslMechanism
+from ottla.testing.fake_clock import FakeClock
 from tests.unit.client.fake_sasl import PASSWORD, USERNAME, FakeSasl
 from tests.unit.client.secure_fake_broker import (
     HOST,
@@ -38,6 +39,7 @@ from tests.unit.client.secure_fake_broker import (
 )
 
 TLS = {"security.protocol": "SSL"}
+LATE_MS = 100
 
 
 def deadline(timeout_ms: int = 20_000) -> Deadline:
@@ -322,6 +324,64 @@ def test_a_handshake_on_a_slow_line_continues_after_each_deadline() -> None:
         slow.is_slow = False
         assert ask_metadata(connection) == "fake"
         connection.close()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_handshake_whose_last_message_is_due_after_the_deadline_is_finished_by_the_next_call(
+    version: ssl.TLSVersion,
+) -> None:
+    context = server_context(certificate_of())
+    context.minimum_version = context.maximum_version = version
+    clock = FakeClock()
+    with SecureFakeBroker(context) as broker:
+        options = ClientOptions(security=client_security(trusting()))
+        late = LateAnswers(dial_tcp(broker.address, deadline()), clock)
+        connection = Connection.dial(broker.address, lambda *_: late, options, clock, Deadline(clock, LATE_MS))
+        cuts_count = 0
+        while connection.is_opening:
+            try:
+                connection.finish_opening(Deadline(clock, LATE_MS))
+            except CallTimedOut:
+                cuts_count += 1
+        assert cuts_count >= 1
+        answer = connection.call(ApiKey.METADATA, MetadataRequest(topics=[]), MetadataResponse, Deadline(clock, 10_000))
+        assert answer.cluster_id == "fake"
+        connection.close()
+
+
+def test_a_handshake_of_which_a_part_could_not_be_sent_closes_the_connection() -> None:
+    with SecureFakeBroker(server_context(certificate_of())) as broker:
+        options = ClientOptions(security=client_security(trusting()))
+        full = Full(dial_tcp(broker.address, deadline()))
+        connection = Connection.dial(broker.address, lambda *_: full, options, SYSTEM_CLOCK, deadline())
+        with pytest.raises(ConnectionLost, match="does not accept the TLS handshake in time"):
+            connection.finish_opening(deadline())
+        assert not connection.is_open
+
+
+class LateAnswers(Forwarding):
+    """The deadline of a call has passed when its answer is there.  Like TCP it sends nothing then."""
+
+    def __init__(self, inner: Transport, clock: FakeClock) -> None:
+        super().__init__(inner)
+        self._clock = clock
+
+    def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
+        if deadline.has_passed:
+            raise CallTimedOut("no time is left for sending")
+        super().send(pieces, Deadline(SYSTEM_CLOCK, 20_000))
+
+    def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
+        self._clock.advance(LATE_MS)
+        return super().receive_into(buffer, Deadline(SYSTEM_CLOCK, 20_000))
+
+
+class Full(Forwarding):
+    """It sends a part of what it gets."""
+
+    def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
+        super().send([memoryview(piece).cast("B")[:20] for piece in pieces], deadline)
+        raise CallTimedOut("the peer does not accept a request in time")
 
 
 class HeldBack(Forwarding):
