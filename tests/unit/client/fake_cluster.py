@@ -193,7 +193,9 @@ class FakeTransport:
     def wait(self, limit_ms: int) -> None:
         """Turn time until an answer arrives, at most by `limit_ms`."""
         clock = self.broker.cluster.clock
-        clock.advance(min([limit_ms, *(at_ms - clock.monotonic_ms() for at_ms, _ in self.arriving)]))
+        # They arrive in their order.
+        first = [self.arriving[0][0] - clock.monotonic_ms()] if self.arriving else []
+        clock.advance(min([limit_ms, *first]))
         self.take_arrived()
 
     def take_arrived(self) -> None:

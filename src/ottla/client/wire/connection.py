@@ -498,7 +498,11 @@ class Connection:
         version = question.version
         if version is None:
             version = self.version_of(question.api, at_least=question.at_least)
-        within = Deadline(self._clock, min(self._options.request_timeout_ms, self._options.connect_timeout_ms))
+        # A later login is answered after the requests in flight, which have this time.
+        within_ms = self._options.request_timeout_ms
+        if talk is self._opening:
+            within_ms = min(within_ms, self._options.connect_timeout_ms)
+        within = Deadline(self._clock, within_ms)
         body = [encode_request(question.api, version, question.message)]
         talk.on_sent(self.send(question.api, version, body, deadline), within)
 

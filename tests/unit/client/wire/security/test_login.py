@@ -211,6 +211,24 @@ def test_requests_in_flight_get_their_responses_after_a_login_between_them() -> 
     assert not connection.has_buffered()
 
 
+def test_a_login_between_requests_waits_for_late_responses_to_those_before_it() -> None:
+    fake = cluster_with(FakeSasl(session_lifetime_ms=LIFETIME_MS))
+    connection = open_connection(fake, security(SaslMechanism.PLAIN))
+    version = connection.version_of(ApiKey.METADATA)
+    body = encode_request(ApiKey.METADATA, version, MetadataRequest(topics=[]))
+    options = ClientOptions()
+    late_ms = (options.connect_timeout_ms + options.request_timeout_ms) // 2
+    connection.send(ApiKey.METADATA, version, [body], Deadline(fake.clock, options.request_timeout_ms))
+    fake.brokers[1].delay_ms = LIFETIME_MS + late_ms
+    fake.brokers[1].work(fake.brokers[1].connections[0])
+    fake.brokers[1].delay_ms = 0
+    fake.clock.advance(LIFETIME_MS)
+    began_ms = fake.clock.monotonic_ms()
+    connection.send(ApiKey.METADATA, version, [body], Deadline(fake.clock, options.request_timeout_ms))
+    assert connection.is_open
+    assert fake.clock.monotonic_ms() - began_ms == late_ms
+
+
 def test_a_password_that_was_changed_ends_the_connection_at_the_next_login() -> None:
     sasl = FakeSasl(session_lifetime_ms=LIFETIME_MS)
     fake = cluster_with(sasl)
