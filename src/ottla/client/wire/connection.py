@@ -316,7 +316,12 @@ class Connection:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it is open and was used recently enough that the broker has not closed it as idle."""
+        """Whether it is open and was used recently enough that the broker has not closed it as idle.
+
+        One that is still being opened is fresh for the time of its present step.
+        """
+        if self._opening is not None and self._opening.within.has_passed:
+            return False
         return self.is_open and self._clock.monotonic_ms() - self._used_at_ms < self._options.connections_max_idle_ms
 
     def version_of(self, api: ApiKey, *, at_least: int = 0, at_most: int = VERSION_MAX) -> int:

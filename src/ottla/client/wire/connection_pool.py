@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ottla.client.wire.address import Address
 from ottla.client.wire.client_log import CONNECTIONS
 from ottla.client.wire.connection import Connection
-from ottla.client.wire.errors import BrokerUnreachable, ClientError
+from ottla.client.wire.errors import BrokerUnreachable, CallTimedOut, ClientError
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.retrying import Deadline
@@ -45,7 +45,8 @@ class ConnectionPool:
     def connect(self, address: Address, deadline: Deadline) -> Connection:
         """The connection to this address, a new one when there is no fresh one.
 
-        One that could not be opened before an earlier deadline is kept, and opened further.
+        One that could not be opened before an earlier deadline is kept, and opened further.  It has failed when it is
+        closed, or the time of its step has passed: then another one is opened.
         """
         connection = self._connections.get(address)
         if connection is not None and connection.is_fresh and not connection.is_opening:
@@ -53,16 +54,26 @@ class ConnectionPool:
         try:
             if connection is None or not connection.is_fresh:
                 if connection is not None:
-                    connection.close()
+                    self._end(connection)
                 connection = self._connections[address] = self._dialled(address, deadline)
             connection.finish_opening(deadline)
         except ClientError as error:
-            self._meter.on_open_failed()
-            self._log_failure(address, error)
+            if connection is None or not connection.is_opening:
+                self._on_open_failed(address, error)
             raise
         self._meter.on_opened()
         self._log_opened(connection)
         return connection
+
+    def _end(self, connection: Connection) -> None:
+        """Another one takes the place of this one, which is not fresh."""
+        if connection.is_opening:
+            self._on_open_failed(connection.address, CallTimedOut(f"{connection.address} did not answer in time"))
+        connection.close()
+
+    def _on_open_failed(self, address: Address, error: ClientError) -> None:
+        self._meter.on_open_failed()
+        self._log_failure(address, error)
 
     def _log_failure(self, address: Address, error: ClientError) -> None:
         """Once at level INFO until it can be reached: it is tried again and again."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from ottla.client.fetching.fetcher import Fetcher
@@ -9,6 +11,7 @@ from ottla.client.producing.settings import ProducerSettings
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.errors import BrokerUnreachable, CallTimedOut, ConnectionLost
 from ottla.client.wire.options import ClientOptions
+from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.security.setting_names import client_security
 from ottla.model.identifiers import TopicPartition
@@ -166,3 +169,31 @@ def test_a_consumer_reads_over_one_connection_to_the_leader() -> None:
         fetched = [each for each in fetcher if each.records]
     assert fetched
     assert len(fake.dialled) == 1
+
+
+def test_an_opening_whose_time_has_passed_makes_way_for_another_connection() -> None:
+    fake = slow_cluster()
+    fake.brokers[1].fault_of = lambda api: Fault.SILENCE
+    cluster = fake.client(options())
+    with pytest.raises(CallTimedOut):
+        cluster.refresh_once(["clicks"], Deadline(fake.clock, 200))
+    fake.brokers[1].fault_of = lambda api: None
+    fake.clock.advance(REQUEST_TIMEOUT_MS)
+    [topic] = cluster.refresh_once(["clicks"], Deadline(fake.clock, 1_000))
+    assert list(topic.partitions) == [0]
+    assert [transport.is_closed for transport in fake.brokers[1].connections] == [True, False]
+    found = RequestMeter.snapshot([cluster.meter])
+    assert (found.connections_opened_count, found.connections_failed_count) == (1, 1)
+
+
+def test_a_connection_that_is_opened_further_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ottla.client")
+    fake = slow_cluster()
+    cluster = fake.client(options())
+    for _ in range(2):
+        with pytest.raises(CallTimedOut):
+            cluster.refresh_once(["clicks"], Deadline(fake.clock, 100))
+    cluster.refresh_once(["clicks"], Deadline(fake.clock, 500))
+    found = RequestMeter.snapshot([cluster.meter])
+    assert (found.connections_opened_count, found.connections_failed_count) == (1, 0)
+    assert caplog.messages == []
