@@ -456,6 +456,8 @@ class FakeCluster:
         self.dialled: list[Address] = []
         self.topic_ids: dict[str, UUID] = {}
         self.topic_configs: dict[str, dict[str, str]] = {}
+        # The error of a topic in metadata.
+        self.topic_codes: dict[str, ErrorCode] = {}
         # Where readers of committed records have to wait.
         self.open_transactions: dict[TopicPartition, int] = {}
         self.on_transactional: TransactionalRequests | None = None
@@ -542,6 +544,8 @@ class FakeCluster:
         mine = {partition.partition: log for partition, log in self.partitions.items() if partition.topic == name}
         if not mine or not knows_topics:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+        if name in self.topic_codes:
+            return MetadataResponseTopic(self.topic_codes[name], name)
         rows = []
         for number, log in mine.items():
             is_led = log.leader_id in self.brokers and not self.brokers[log.leader_id].is_down

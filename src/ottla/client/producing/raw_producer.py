@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.client.producing.produce_machine import ProduceMachine, ProducerIdentity
 from ottla.client.producing.produce_requests import ACKS_NONE, BatchResult, produce_body, read_answers
@@ -12,7 +12,7 @@ from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.connection import VERSION_MAX
 from ottla.client.wire.connection_pool import LeaderConnection
-from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, error_code_of
+from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, error_code_of, is_without_answer
 from ottla.client.wire.retrying import Deadline
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import TopicPartition
@@ -28,6 +28,21 @@ FLUSH_STEP_MS: Final = 1_000
 _VERSION_MIN: Final = 7
 # The first version whose transactional batches add their partitions to the transaction (KIP-890).
 _IMPLICIT_FROM: Final = 12
+
+
+class _LateLookUp(NamedTuple):
+    """A look-up of a leader that ran out of time: until `until` other partitions fail with its error, without a
+    request.  Each of them would wait as long, and one pass over a hundred would take minutes.
+
+    `topic`: whose look-up a broker refused for so long; None: no broker answered, so it is that of every topic.
+    """
+
+    error: ClientError
+    topic: str | None
+    until: Deadline
+
+    def is_of(self, topic: str) -> bool:
+        return self.topic in (None, topic) and not self.until.has_passed
 
 
 class RawProducer:
@@ -60,6 +75,7 @@ class RawProducer:
         self._request_ms = cluster.options.request_timeout_ms
         self._machine = ProduceMachine(self._options, cluster.retrying, self._request_ms, split, identity)
         self._pool = cluster.new_pool()
+        self._late_look_up: _LateLookUp | None = None
         # Connections that have a request in flight, or had one.
         self._leaders: dict[int, LeaderConnection] = {}
         # Of a transactional producer only the protocol of the transaction decides.
@@ -219,11 +235,19 @@ class RawProducer:
 
     def _find_leader(self, partition: TopicPartition, deadline: Deadline) -> int | None:
         """The current leader; None when it cannot be found in time, and then the partition is retried later."""
+        late = self._late_look_up
+        if late is not None and late.is_of(partition.topic) and not self._cluster.knows(partition.topic):
+            self._machine.cannot_send(partition, late.error)
+            return None
         create = self._options.allow_auto_topic_creation
         look_up = self._cluster.retrying.deadline(max(deadline.remaining_ms, LOOK_UP_MS_MIN))
         try:
             return self._cluster.leader(partition, allow_auto_topic_creation=create, deadline=look_up).leader_id
         except ClientError as error:
+            if isinstance(error, CallTimedOut):
+                until = self._cluster.retrying.deadline(self._cluster.options.retry_backoff_ms)
+                topic = None if is_without_answer(error) else partition.topic
+                self._late_look_up = _LateLookUp(error, topic, until)
             self._machine.cannot_send(partition, error)
             self._follow_events()
             return None

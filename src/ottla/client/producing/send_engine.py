@@ -20,7 +20,14 @@ from ottla.client.producing.transaction_driver import TransactionDriver
 from ottla.client.producing.transaction_machine import TransactionMachine
 from ottla.client.wire.client_log import PRODUCER
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped, UnknownTopic
+from ottla.client.wire.errors import (
+    BrokerRefused,
+    CallTimedOut,
+    ClientError,
+    ProducerStopped,
+    UnknownTopic,
+    is_without_answer,
+)
 from ottla.client.wire.metadata import TopicInfo
 from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.retrying import Backoff, Deadline
@@ -517,6 +524,8 @@ class SendEngine:
                 # Its own cache answers, but for once in `metadata_max_age_ms` and after errors.
                 info = self._cluster.topic(topic, deadline=self._cluster.retrying.deadline(_TOPIC_CHECK_CALL_MS))
             except ClientError as error:
+                if is_without_answer(error):
+                    return  # the other topics would each wait as long; they are checked after their next use
                 if not error.is_retriable:
                     with self._monitor.lock:
                         self._accumulator.forget_topic(topic)

@@ -186,6 +186,10 @@ class Cluster:
                     raise UnknownTopic(f"topic {name} does not exist") from None
                 raise
 
+    def knows(self, topic: str) -> bool:
+        """Whether the metadata of this topic is cached: `topic` needs no request then."""
+        return self._metadata.topic(topic, self.clock.monotonic_ms()) is not None
+
     def partitions(self, topic: str) -> list[int]:
         """The topic's partition numbers, in ascending order."""
         return list(self.topic(topic).partitions)

@@ -155,6 +155,11 @@ class OffsetOutOfRange(BrokerRefused):
         self.offset = offset
 
 
+def is_without_answer(error: ClientError) -> bool:
+    """Whether a call has failed because no broker answered it in time, so that another one would fail as well."""
+    return isinstance(error, BrokerUnreachable | CallTimedOut) and not isinstance(error.__cause__, BrokerRefused)
+
+
 def error_code_of(number: int) -> ErrorCode:
     """An unknown code, as of a newer broker, becomes UNKNOWN_SERVER_ERROR."""
     return ErrorCode.of(number)

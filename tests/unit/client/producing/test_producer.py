@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
-from ottla.client.producing.raw_producer import RawProducer
+from ottla.client.producing.raw_producer import LOOK_UP_MS_MIN, RawProducer
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.errors import CallTimedOut, ProducerStopped
 from ottla.client.wire.options import ClientOptions
@@ -87,6 +87,54 @@ def test_producer_refuses_what_nobody_took_in_time_and_can_go_on() -> None:
         fake.move_leader(partition, 1)
         assert send_all(producer, partition, "b")["b"].status is DeliveryStatus.ACKNOWLEDGED
     assert names_in(fake, partition) == ["b"]
+
+
+def test_partitions_of_an_unreachable_cluster_do_not_wait_for_it_one_after_the_other() -> None:
+    fake = FakeCluster()
+    partitions = fake.add_topic("t", *[1] * 20)
+    with fake.client() as cluster, RawProducer(cluster, ProducerOptions(delivery_timeout_ms=5_000)) as producer:
+        send_all(producer, partitions[0], "a")
+        fake.brokers[1].stop()
+        cluster.forget(["t"])
+        began_ms = fake.clock.monotonic_ms()
+        for partition in partitions:
+            producer.send(partition, batch_of("b"))
+        assert fake.clock.monotonic_ms() - began_ms <= LOOK_UP_MS_MIN
+        fake.clock.advance(1_000)
+        stepped_ms = fake.clock.monotonic_ms()
+        producer.turn(0)
+        assert fake.clock.monotonic_ms() - stepped_ms <= 2 * LOOK_UP_MS_MIN
+        results = producer.flush()
+        assert [type(result.error) for result in results] == [CallTimedOut] * 20
+        assert "no broker is at" in str(results[-1].error)
+        assert fake.clock.monotonic_ms() - began_ms <= 5_000 + 3 * LOOK_UP_MS_MIN
+
+
+def test_a_partition_whose_leader_is_known_is_sent_while_the_look_up_of_another_one_fails() -> None:
+    fake = FakeCluster()
+    (sought,) = fake.add_topic("sought", 1)
+    (known,) = fake.add_topic("known", 1)
+    with fake.client() as cluster, RawProducer(cluster) as producer:
+        send_all(producer, known, "a")
+        fake.brokers[1].fault_of = lambda api: Fault.SILENCE if api is ApiKey.METADATA else None
+        producer.send(sought, batch_of("b"), "b")
+        producer.send(known, batch_of("c"), "c")
+        assert [result.tag for result in producer.poll(0)] == ["c"]
+
+
+def test_a_topic_that_a_broker_refuses_for_long_does_not_keep_another_ones_look_up() -> None:
+    fake = FakeCluster()
+    partitions = fake.add_topic("refused", *[1] * 20)
+    (other,) = fake.add_topic("other", 1)
+    fake.topic_codes["refused"] = ErrorCode.LEADER_NOT_AVAILABLE
+    with fake.client() as cluster, RawProducer(cluster) as producer:
+        producer.identify()
+        began_ms = fake.clock.monotonic_ms()
+        for partition in partitions:
+            producer.send(partition, batch_of("a"))
+        producer.send(other, batch_of("b"), "b")
+        assert fake.clock.monotonic_ms() - began_ms <= LOOK_UP_MS_MIN
+        assert [result.tag for result in producer.poll(0)] == ["b"]
 
 
 @pytest.mark.parametrize("code", [None, ErrorCode.NOT_ENOUGH_REPLICAS])

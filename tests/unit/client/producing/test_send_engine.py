@@ -100,6 +100,23 @@ def test_partitions_that_are_added_are_noticed() -> None:
     assert it.accumulator.partitions_count("t") == 3
 
 
+def test_topics_in_use_are_not_checked_one_after_the_other_while_no_broker_answers() -> None:
+    fake = FakeCluster()
+    topics = [f"t{number}" for number in range(20)]
+    for topic in topics:
+        fake.add_topic(topic, 1)
+    it = Sending(fake, ProducerSettings(metadata_max_age_ms=10_000))
+    for topic in topics:
+        it.send(topic, b"v")
+    it.flush()
+    fake.brokers[1].stop()
+    fake.clock.advance(10_000)
+    fake.dialled.clear()
+    it.engine.turn()
+    # One call, with its retries.
+    assert 1 <= len(fake.dialled) < len(topics)
+
+
 def test_messages_wait_until_a_producer_id_can_be_had() -> None:
     fake = FakeCluster()
     (partition,) = fake.add_topic("t", 1)
