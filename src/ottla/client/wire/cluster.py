@@ -68,7 +68,11 @@ class Cluster:
             self.meter.on_retry(reason)
             on_wait(reason)
 
-        self.retrying = Retrying(self.options, self.clock, sleep, on_retry)
+        def on_give_up(reason: OttlaError) -> None:
+            self.meter.on_error(reason)
+            on_wait(reason)  # its caller may try again
+
+        self.retrying = Retrying(self.options, self.clock, sleep, on_retry, on_give_up)
         if isinstance(bootstrap, Destination):
             self._bootstrap, self._unreachable_hint = bootstrap.addresses(), bootstrap.unreachable_hint
         else:

@@ -61,7 +61,8 @@ T = TypeVar("T")
 class Retrying:
     """The options' times, with this clock and sleep function (seconds).
 
-    `on_wait` receives the reason of each retry, to show a user what a call waits for.
+    `on_wait` receives the reason of each retry, to show a user what a call waits for; `on_give_up` that of each attempt
+    after which no time is left for another one.
     """
 
     def __init__(
@@ -70,10 +71,12 @@ class Retrying:
         clock: Clock,
         sleep: Callable[[float], None] = time.sleep,
         on_wait: Callable[[OttlaError], None] = lambda reason: None,
+        on_give_up: Callable[[OttlaError], None] = lambda reason: None,
     ) -> None:
         self._options = options
         self._clock = clock
         self._sleep = sleep
+        self._on_give_up = on_give_up
         self.on_wait = on_wait
 
     def deadline(self, timeout_ms: float | None = None) -> Deadline:
@@ -95,10 +98,11 @@ class Retrying:
 
     def pause_or_give_up(self, what: str, backoff: Backoff, deadline: Deadline, reason: ClientError) -> None:
         """Wait before the next attempt; CallTimedOut when no time is left for one."""
-        self.on_wait(reason)
         pause_ms = backoff.next_ms()
         if deadline.remaining_ms <= pause_ms:
+            self._on_give_up(reason)
             raise CallTimedOut(f"{what} did not succeed in time: {reason}", hint=reason.hint) from reason
+        self.on_wait(reason)
         self.sleep_ms(pause_ms)
 
     def sleep_ms(self, pause_ms: float) -> None:
