@@ -12,7 +12,8 @@ from ottla.cli.client_flags import bootstrap_flag
 from ottla.cli.exit_status import FAILED
 from ottla.cli.output import say_error
 from ottla.cli.pipeline.job_progress import JobProgress
-from ottla.errors import OttlaError
+from ottla.client.streams.message_stream import MessageStream
+from ottla.errors import NotAssigned, OttlaError
 from ottla.runtime.interrupts import StopRequest
 
 from .cleaner import Cleaner
@@ -32,12 +33,13 @@ WAIT_MS: Final = 200
     show_default=True,
     help="A name for each process that runs at the same time; the next run of a process has it again.",
 )
-@click.option("--until-idle", is_flag=True, help="End when no view has come for a while.  [default: stay up]")
+@click.option("--until-idle", is_flag=True, help="End when all views are cleaned.  [default: stay up]")
 def program(bootstrap: str, source: str, target: str, group: str, transactional_id: str, until_idle: bool) -> None:
     """Clean the views of a topic, each exactly once, until Ctrl-C or SIGTERM."""
     with (
         StopRequest() as stop,
         JobProgress() as progress,
+        ottla.Admin(bootstrap) as admin,
         ottla.Producer(bootstrap, transactional_id=transactional_id) as producer,
     ):
         # First: it aborts what a killed run has left open, which would keep the group's offsets back.
@@ -56,9 +58,19 @@ def program(bootstrap: str, source: str, target: str, group: str, transactional_
             while not stop.is_made():
                 had_views = cleaner.step()
                 progress.show(_line(cleaner))
-                if until_idle and not had_views and stream.assignments_count:
+                if until_idle and not had_views and _is_at_end(stream, admin):
                     break
             progress.say(_line(cleaner))
+
+
+def _is_at_end(stream: MessageStream, admin: ottla.Admin) -> bool:
+    """All views of its partitions were read.  That none has come for a while may be a slow broker."""
+    try:
+        positions = {partition: stream.position(partition) for partition in stream.partitions}
+    except NotAssigned:
+        return False
+    ends = admin.list_offsets(positions, isolation="read_committed")
+    return bool(positions) and all(at is not None and at >= ends[each].offset for each, at in positions.items())
 
 
 def _line(cleaner: Cleaner) -> str:
