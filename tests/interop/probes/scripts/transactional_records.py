@@ -114,7 +114,7 @@ def probe_txn_at_once(talk: Talk) -> None:
     """Each transaction starts as soon as the end of the last one is answered, before its markers are written."""
     _first_producer(talk)
     topic, group = "probe-txn-at-once", "probe-txn-at-once"
-    talk.create_topic(topic)
+    talk.create_topic(topic, retention_ms="-1")
     talk.settle_coordinator(group)
     who = begin(talk, "probe-txn-at-once")
     for number in range(20):
@@ -129,7 +129,7 @@ def probe_txn_read(talk: Talk) -> None:
     """Fetch and ListOffsets of both isolation levels beside a transaction that is open, committed, aborted."""
     _first_producer(talk)
     topic = "probe-txn-read"
-    talk.create_topic(topic)
+    talk.create_topic(topic, retention_ms="-1")
 
     def read(state: str, offset: int) -> None:
         for isolation, reader in enumerate(("all", "committed")):
@@ -164,7 +164,7 @@ def probe_txn_read(talk: Talk) -> None:
 def probe_txn_offsets(talk: Talk) -> None:
     _first_producer(talk)
     topic = "probe-txn-offsets"
-    talk.create_topic(topic)
+    talk.create_topic(topic, retention_ms="-1")
     for version in range(KIP_890_COMMIT + 1):
         group = f"probe-txn-offsets-{version}"
         talk.settle_coordinator(group)
@@ -204,7 +204,7 @@ def probe_txn_offsets(talk: Talk) -> None:
 def probe_txn_offsets_aborted(talk: Talk) -> None:
     _first_producer(talk)
     topic, group = "probe-txn-offsets-aborted", "probe-txn-offsets-aborted"
-    talk.create_topic(topic)
+    talk.create_topic(topic, retention_ms="-1")
     talk.settle_coordinator(group)
     who = begin(talk, "probe-txn-offsets-aborted")
 
@@ -245,7 +245,7 @@ def probe_txn_markers(talk: Talk) -> None:
     """WriteTxnMarkers, as a coordinator or an administrator sends it."""
     _first_producer(talk)
     topic = "probe-txn-markers"
-    talk.create_topic(topic)
+    talk.create_topic(topic, retention_ms="-1")
     who = begin(talk, "probe-txn-markers", version=4)
     _add(talk, who, topic)
     talk.ask_until("a batch", 11, produce(who, topic, 0), is_settled, on="main")
@@ -277,7 +277,7 @@ def probe_txn_markers(talk: Talk) -> None:
 def probe_txn_producers(talk: Talk) -> None:
     _first_producer(talk)
     topic = "probe-txn-producers"
-    talk.create_topic(topic)
+    talk.create_topic(topic, retention_ms="-1")
     talk.ask("DescribeProducers of none", 0, describe_producers(topic))
     talk.ask("DescribeProducers of an unknown topic", 0, describe_producers("probe-nowhere"))
     talk.ask("DescribeProducers of an unknown partition", 0, describe_producers(topic, 9))
