@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, TypeVar, overload
 from ottla.client.groups.group_types import GroupOffsets, NamedOffsets, group_offsets_of
 from ottla.client.producing.delivery import Delivery, Receipt
 from ottla.client.producing.errors import MessageRefused, TransactionOutcomeUnknown
-from ottla.client.producing.interceptors import ProducerInterceptors, arguments_of
+from ottla.client.producing.interceptors import ProducerInterceptors, SendArguments, arguments_of
 from ottla.client.producing.partitioner import partition_of_key
 from ottla.client.producing.producer_api import ProducerApi
 from ottla.client.producing.send_steps import SendStep, TransactionStep
@@ -156,20 +156,12 @@ class Producer(ProducerApi[KeyT, ValueT]):
         arguments = (topic, messages, key, keys, partition, headers, timestamp_ms)
         if self._interceptors is None:
             return self._take(*arguments, as_set=is_set(messages))
-        return self._intercept(self._interceptors, *arguments)
+        return self._intercept(self._interceptors, arguments)
 
     def _intercept(
-        self,
-        interceptors: ProducerInterceptors,
-        topic: str,
-        messages: object,
-        key: object,
-        keys: Iterable[object] | None,
-        partition: int | None,
-        headers: HeadersLike | None,
-        timestamp_ms: int | None,
+        self, interceptors: ProducerInterceptors, arguments: SendArguments
     ) -> Delivery[Receipt] | Delivery[list[Receipt]]:
-        outgoing = interceptors.on_send(topic, messages, key, keys, partition, headers, timestamp_ms)
+        outgoing = interceptors.on_send(*arguments)
         try:
             delivery = self._take(*arguments_of(outgoing), as_set=outgoing.is_set)
         except BaseException as error:
