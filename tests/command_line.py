@@ -1,6 +1,6 @@
 """Verbs of `ottla`, run to their end.
 
-In this process, for to start one takes longer than most verbs; in one of its own where that is what a test is about.
+In this process, for to start one takes longer than most verbs; in a separate one where that is what a test is about.
 """
 
 from __future__ import annotations
