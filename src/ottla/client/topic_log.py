@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from ottla.client.admin.admin import Admin
 from ottla.client.fetching.messages import Message, messages_between
 from ottla.client.fetching.offsets import IsolationLevel, log_ranges
 from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
@@ -56,6 +55,9 @@ class TopicLog:
 
     def ensure(self, partitions_count: int, replicas_max: int, configs: Mapping[str, str]) -> None:
         """Create the topic unless it exists, with `replicas_max` replicas, or as many as there are brokers."""
+        # Who only reads or appends, as each of Spark's Python processes does, starts 0.13 s of processor time sooner.
+        from ottla.client.admin.admin import Admin
+
         Admin(self._cluster).ensure_topic(self._topic, partitions_count, replicas_max, configs)
 
     def exists(self) -> bool:
