@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.testing import ControlledBroker, Namespace
+from tests.old_records import KEEPS_OLD_RECORDS
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[ControlledBroker]:
-    with ControlledBroker() as running:
+    with ControlledBroker(KEEPS_OLD_RECORDS) as running:
         yield running
 
 

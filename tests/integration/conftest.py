@@ -12,6 +12,7 @@ from ottla.client.wire.cluster import Cluster
 from ottla.testing import Namespace
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
+from tests.old_records import APACHE_KAFKA_KEEPS_OLD_RECORDS, KEEPS_OLD_RECORDS
 from tests.peers.apache_kafka import ApacheKafka
 from tests.peers.kafka_jars import KafkaUnavailable
 
@@ -21,7 +22,7 @@ NewTopicName = Callable[..., str]
 @pytest.fixture(scope="session")
 def apache_kafka() -> Iterator[ApacheKafka]:
     try:
-        with ApacheKafka() as kafka:
+        with ApacheKafka(APACHE_KAFKA_KEEPS_OLD_RECORDS) as kafka:
             yield kafka
     except KafkaUnavailable as reason:
         pytest.skip(f"Apache Kafka is not available: {reason}")
@@ -29,14 +30,14 @@ def apache_kafka() -> Iterator[ApacheKafka]:
 
 @pytest.fixture(scope="session")
 def ottla_broker() -> Iterator[RunningBroker]:
-    with RunningBroker() as broker:
+    with RunningBroker(settings=KEEPS_OLD_RECORDS) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
     """A broker of this test file."""
-    with RunningBroker() as running:
+    with RunningBroker(settings=KEEPS_OLD_RECORDS) as running:
         yield running
 
 

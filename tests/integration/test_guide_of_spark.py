@@ -14,6 +14,7 @@ from ottla.testing import produce
 from ottla.testing.broker import RunningBroker
 from tests.integration.guide_pages import PAGES, run_page, starts_spark
 from tests.integration.page_snippets import PYTHON, ROOT, PageProcess, Site, read_snippets, run_snippets, the_snippet
+from tests.old_records import KEEPS_OLD_RECORDS
 
 pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -27,7 +28,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageProcess]:
 
 @pytest.fixture
 def broker() -> Iterator[RunningBroker]:
-    with RunningBroker() as running:
+    with RunningBroker(settings=KEEPS_OLD_RECORDS) as running:
         yield running
 
 

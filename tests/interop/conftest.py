@@ -11,13 +11,14 @@ import pytest
 from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
+from tests.old_records import KEEPS_OLD_RECORDS
 
 LOG_LINES_SHOWN = 15
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[RunningBroker]:
-    with RunningBroker() as running:
+    with RunningBroker(settings=KEEPS_OLD_RECORDS) as running:
         yield running
 
 

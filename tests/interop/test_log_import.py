@@ -132,7 +132,11 @@ def fill(kafka: ApacheKafka) -> None:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
-    properties = {"log.cleaner.backoff.ms": "200", "log.retention.check.interval.ms": "1000"}
+    properties = {
+        "log.cleaner.backoff.ms": "200",
+        "log.initial.task.delay.ms": "500",
+        "log.retention.check.interval.ms": "1000",
+    }
     try:
         with contextlib.ExitStack() as stack:
             kafka = stack.enter_context(ApacheKafka(properties))

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 import ottla.spark
 from ottla.testing.broker import RunningBroker
 from tests.integration.spark.peer import Peer
+from tests.old_records import APACHE_KAFKA_KEEPS_OLD_RECORDS, KEEPS_OLD_RECORDS
 from tests.peers.apache_kafka import ApacheKafka, KafkaUnavailable
 
 Read = Callable[..., DataFrame]
@@ -38,11 +39,11 @@ def few_partitions(spark: SparkSession) -> Iterator[None]:
 @pytest.fixture(scope="session", params=["ottla", "apache-kafka"])
 def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
     if request.param == "ottla":
-        with RunningBroker() as broker:
+        with RunningBroker(settings=KEEPS_OLD_RECORDS) as broker:
             yield Peer(broker.bootstrap)
         return
     try:
-        with ApacheKafka() as kafka:
+        with ApacheKafka(APACHE_KAFKA_KEEPS_OLD_RECORDS) as kafka:
             yield Peer(kafka.bootstrap)
     except KafkaUnavailable as error:
         pytest.skip(f"Apache Kafka cannot be had: {error}")
