@@ -26,6 +26,9 @@ NOT_FOR_USERS: Final = {
 }
 _REFERENCE: Final = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 _ELSEWHERE: Final = re.compile(r"^Documented elsewhere: (.+)$", re.MULTILINE)
+_FENCE: Final = re.compile(r"^ *```(.*)$", re.MULTILINE)
+# What a git host and the site show as a block of code.
+_INFO: Final = re.compile(r'(?:\w+(?: title="[^"]+")?)?')
 _CODE: Final = re.compile(r"`([^`]+)`")
 
 
@@ -84,3 +87,13 @@ def test_every_reference_is_of_a_public_name() -> None:
 
 def test_modules_that_are_not_for_users_are_there() -> None:
     assert NOT_FOR_USERS.keys() <= dict(public_names()).keys()
+
+
+def test_each_block_of_code_opens_with_a_language_and_at_most_a_title() -> None:
+    wrong = [
+        f"{path.relative_to(DOCS)}: {info}"
+        for path in sorted(DOCS.rglob("*.md"))
+        for info in _FENCE.findall(_read(path))
+        if not _INFO.fullmatch(info)
+    ]
+    assert wrong == []

@@ -6,8 +6,8 @@
   unless they name one.
 * A fence ```` ```output ```` right after a snippet has lines that it must have printed; one that ends with `...` starts
   a line.  Where the whole output is compared, it has all lines in their order, or in any order after
-  ```` ```output unordered ````, and `...` alone is any number of lines; a snippet without such a fence prints nothing,
-  unless a ```` ```text ```` fence right after it has an example.
+  ```` ```output title="in any order" ````, and `...` alone is any number of lines; a snippet without such a fence
+  prints nothing, unless a ```` ```text ```` fence right after it has an example.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ SHELL: Final = "sh"
 ENDS_WITHIN_S: Final = 540
 
 _PROGRAM: Final = Path(__file__).with_name("page_program.py")
-_FENCE: Final = re.compile(r"^```(\w*)( unordered)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# The site shows a title above the block; git hosts show the block alone.
+UNORDERED: Final = ' title="in any order"'
+_FENCE: Final = re.compile(rf"^```(\w*)({re.escape(UNORDERED)})?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OUTPUT: Final = "output"
 _EXAMPLE: Final = "text"
 _BEGINS: Final = "..."

@@ -44,6 +44,7 @@ def test_output_that_a_page_shows_is_required(tmp_path: Path) -> None:
     [
         ("one two", "~~~output\none...\n~~~\n"),
         ("one\\ntwo\\nthree", "~~~output\none\n...\nthree\n~~~\n"),
+        ("one\\ntwo", '~~~output title="in any order"\ntwo\none\n~~~\n'),
         ("one", "~~~text\nanother\n~~~\n"),
     ],
 )

@@ -57,6 +57,12 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
             )
 
 
+def test_every_block_of_code_is_shown_as_one(site: Path) -> None:
+    pages = [*site.rglob("*.html")]
+    assert 'class="filename">in any order<' in (site / "guide" / "consuming.html").read_text(encoding="utf-8")
+    assert [page for page in pages if re.search(r"<(?:p|code)>```", page.read_text(encoding="utf-8"))] == []
+
+
 def test_links_out_of_the_docs_lead_to_files_of_the_site(site: Path) -> None:
     assert (site / "repository" / "tests" / "interop" / "test_kcat.py.txt").exists()
     assert (site / "repository" / "bench" / "README.html").exists() or (
