@@ -816,6 +816,12 @@ LONG_SUITES: Final = (
         "the same clusters of `cluster up` with a ZooKeeper, which a secure one has, too",
     ),
     LongSuite(
+        ("tests/integration/test_pyright.py",),
+        ("tests/unit/client/test_public_names.py::test_program",),
+        "pyright on the program with every public name, which npm brings; mypy checks the same program in "
+        "`./dev check`",
+    ),
+    LongSuite(
         ("tests/website/test_site.py",),
         (
             "tests/architecture/test_site.py",
