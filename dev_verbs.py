@@ -35,6 +35,8 @@ INSTALLING: Final = VENV / ".dev-installing"
 
 # What builds the site has an environment apart from that of the tests, which do not need it.
 DOCS_VENV: Final = ROOT / ".venv-docs"
+# All that is in it, with hashes.
+DOCS_LOCK: Final = ROOT / "requirements-docs.lock"
 
 # Extras of pyproject.toml that a verb needs.
 EXTRAS: Final[dict[str, str]] = {
@@ -91,7 +93,8 @@ usage: ./dev VERB [arguments]
            chaos sink: Spark's exactly-once sink while brokers, coordinators, workers and drivers are killed;
            chaos transactions: transactional producers and read_committed readers through kills, pauses,
            partitions of the network and power cuts, also of Apache Kafka (tests/transactions_history/README.md)
-  lock     write requirements.lock for what pyproject.toml allows; lock --upgrade takes the newest versions
+  lock     write requirements.lock and requirements-docs.lock for what pyproject.toml allows; lock --upgrade takes
+           the newest versions
   sbom     print the bill of materials of the package and its extras (docs/releasing.md)
   sim      replication in virtual time: sim --minutes M searches fresh seeds, sim --seed N replays one with its trace;
            sim --consumers does the same for consumers that share partitions without a coordinator,
@@ -464,12 +467,12 @@ def docs(arguments: Sequence[str]) -> int:
 
 
 def prepare_docs() -> Path:
-    """The Python of .venv-docs, in which the dependency group `docs` is installed."""
+    """The Python of .venv-docs, in which the dependency group `docs` is installed, in locked versions."""
     python = DOCS_VENV / "bin" / "python"
     stamp = DOCS_VENV / ".installed"
     with (ROOT / "pyproject.toml").open("rb") as file:
         packages = tomllib.load(file)["dependency-groups"]["docs"]
-    wanted = "\n".join([sys.version, *packages])
+    wanted = "\n".join([sys.version, *packages, hashlib.sha256(DOCS_LOCK.read_bytes()).hexdigest()])
     with alone():
         if python.exists() and stamp.exists() and stamp.read_text() == wanted:
             return python
@@ -479,12 +482,33 @@ def prepare_docs() -> Path:
             venv.EnvBuilder(clear=True, with_pip=True).create(DOCS_VENV)
         except (subprocess.CalledProcessError, OSError) as error:
             sys.exit(f"dev: .venv-docs cannot be made: {error}")
-        options = ("--disable-pip-version-check", "--no-compile", "--progress-bar=off")
-        if install_by(python, "-m", "pip", "install", *options, *packages).status != 0:
+        installed = install_docs(python, packages)
+        if installed is Installed.NOT:
             sys.exit("dev: pip could not install what builds the site; its message is above")
-        # Last: an interrupted installation is started again.
-        stamp.write_text(wanted)
+        if installed is Installed.AS_WANTED:
+            # Last: an interrupted installation is started again.
+            stamp.write_text(wanted)
     return python
+
+
+def install_docs(python: Path, packages: Sequence[str]) -> Installed:
+    """By pip, which checks the hashes of all: these packages and what they need."""
+    pip = (python, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", "--progress-bar=off")
+    status, output = install_by(*pip, "--require-hashes", f"--requirement={DOCS_LOCK}")
+    if status == 0:
+        return Installed.AS_WANTED
+    if "DO NOT MATCH THE HASHES" in output:
+        # Other versions must not be tried.
+        sys.exit(f"dev: a package is not the one that {DOCS_LOCK.name} names; pip's message is above")
+    # pip has no other words for a version that does not exist than for one whose index does not answer.
+    is_for_now = "Retrying" in output or "No matching distribution found" not in output
+    say(
+        f"{DOCS_LOCK.name} cannot be installed {'now' if is_for_now else 'here'}; "
+        "pip takes the newest versions that pyproject.toml allows"
+    )
+    if install_by(*pip, *packages).status != 0:
+        return Installed.NOT
+    return Installed.FOR_NOW if is_for_now else Installed.AS_WANTED
 
 
 def become_ottla(*arguments: str) -> NoReturn:

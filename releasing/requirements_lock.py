@@ -1,7 +1,8 @@
-"""`requirements.lock`: a version of each package of all extras, and the hashes of its files.
+"""`requirements.lock`: a version of each package of all extras, and the hashes of its files; `requirements-docs.lock`:
+the same of what builds the site.
 
-It holds for all Pythons and platforms: markers choose.  `./dev lock` writes it with uv, in pip's form; what is locked
-stays, unless pyproject.toml does not allow it any more or `--upgrade` is given.
+Each holds for all Pythons and platforms: markers choose.  `./dev lock` writes them with uv, in pip's form; what is
+locked stays, unless pyproject.toml does not allow it any more or `--upgrade` is given.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LOCK: Final = ROOT / "requirements.lock"
+DOCS_LOCK: Final = ROOT / "requirements-docs.lock"
+# What uv resolves for each.
+_SOURCES: Final[dict[Path, tuple[str, ...]]] = {
+    LOCK: ("--all-extras", "pyproject.toml"),
+    DOCS_LOCK: ("--group", "docs"),
+}
 
 _HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _CONTINUED: Final = re.compile(r"\\\n")
@@ -66,10 +73,14 @@ def main(arguments: list[str]) -> int:
         # As where pip has an index that uv does not know.
         install_uv = shlex.join([sys.executable, "-m", "pip", "install", "uv"])
         sys.exit(f"lock: uv resolves the versions, and is not installed\nhint: {install_uv}")
-    for_all = ["--universal", "--python-version", "3.11", "--all-extras", "--generate-hashes"]
-    written = ["--custom-compile-command", "./dev lock", "--output-file", LOCK.name, "--quiet"]
-    compile_lock = [sys.executable, "-m", "uv", "pip", "compile", *for_all, *written, *arguments, "pyproject.toml"]
-    return subprocess.call(compile_lock, cwd=ROOT)
+    return max(_write(lock, sources, arguments) for lock, sources in _SOURCES.items())
+
+
+def _write(lock: Path, sources: tuple[str, ...], arguments: list[str]) -> int:
+    for_all = ["--universal", "--python-version", "3.11", "--generate-hashes"]
+    written = ["--custom-compile-command", "./dev lock", "--output-file", lock.name, "--quiet"]
+    compile_lock = [sys.executable, "-m", "uv", "pip", "compile", *for_all, *written, *arguments, *sources]
+    return abs(subprocess.call(compile_lock, cwd=ROOT))
 
 
 if __name__ == "__main__":

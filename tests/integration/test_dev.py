@@ -205,11 +205,13 @@ class _Terminal(io.StringIO):
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An own copy of the project's root."""
-    for name in ("pyproject.toml", "hatch_build.py", "requirements.lock"):
+    for name in ("pyproject.toml", "hatch_build.py", "requirements.lock", "requirements-docs.lock"):
         (tmp_path / name).touch()
     for name, path in (
         ("ROOT", ""),
         ("LOCK", "requirements.lock"),
+        ("DOCS_LOCK", "requirements-docs.lock"),
+        ("DOCS_VENV", ".venv-docs"),
         ("VENV", ".venv"),
         ("PYTHON", ".venv/bin/python"),
         ("BEGUN", ".venv/.dev-begun"),
@@ -394,25 +396,33 @@ def test_suites_are_what_test_leaves_out(tree: Path, monkeypatch: pytest.MonkeyP
     assert commands[1].endswith("-m suite or hypothesis or exhaustive --durations=30 -k librdkafka")
 
 
-def test_site_is_built_in_an_environment_apart_that_is_made_once(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def _docs_venv(tree: Path, monkeypatch: pytest.MonkeyPatch, *, locked_install: str = "exit 0") -> None:
+    """Its Python prints its arguments; `locked_install` is what pip then does with the lock."""
+
     def create(self: venv.EnvBuilder, folder: Path) -> None:
         python = folder / "bin" / "python"
         python.parent.mkdir(parents=True, exist_ok=True)
-        python.write_text('#!/bin/sh\necho "$@"\n')
+        python.write_text(f'#!/bin/sh\necho "$@"\ncase "$*" in *--require-hashes*) {locked_install} ;; esac\n')
         python.chmod(0o755)
 
-    monkeypatch.setattr(dev_verbs, "DOCS_VENV", tree / ".venv-docs")
     monkeypatch.setattr(venv.EnvBuilder, "create", create)
     for variable in ("PYTHONPATH", "NO_MKDOCS_2_WARNING"):
         monkeypatch.setenv(variable, "")
     (tree / "pyproject.toml").write_text('[dependency-groups]\ndocs = [\n    "mkdocs>=1",\n    "a-theme",\n]\n')
+
+
+DOCS_PIP = "-m pip install --disable-pip-version-check --no-compile --progress-bar=off"
+
+
+def test_site_is_built_in_an_environment_apart_that_is_made_once(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _docs_venv(tree, monkeypatch)
     configuration = tree / "website" / "mkdocs.yml"
     assert dev_verbs.main(["docs", "--site-dir", "/elsewhere"]) == 0
     assert dev_verbs.main(["docs", "--serve"]) == 0
     assert capfd.readouterr().out.splitlines() == [
-        "-m pip install --disable-pip-version-check --no-compile --progress-bar=off mkdocs>=1 a-theme --quiet",
+        f"{DOCS_PIP} --require-hashes --requirement={tree / 'requirements-docs.lock'} --quiet",
         f"-m mkdocs build --strict --quiet --site-dir /elsewhere --config-file {configuration}",
         f"-m mkdocs serve --config-file {configuration}",
     ]
@@ -420,3 +430,41 @@ def test_site_is_built_in_an_environment_apart_that_is_made_once(
     (tree / ".venv-docs" / ".installed").unlink()
     assert dev_verbs.main(["docs"]) == 0
     assert "pip install" in capfd.readouterr().out, "an interrupted installation is started again"
+    (tree / "requirements-docs.lock").write_text("mkdocs==1.6.1")
+    assert dev_verbs.main(["docs"]) == 0
+    assert "pip install" in capfd.readouterr().out, "another lock is installed"
+
+
+@pytest.mark.parametrize(
+    ("failure", "word", "installs_again"),
+    [
+        ("ERROR: No matching distribution found for mkdocs==1.6.1", "here", False),
+        ("WARNING: Retrying; ERROR: No matching distribution found for mkdocs==1.6.1", "now", True),
+    ],
+)
+def test_site_is_built_by_other_versions_where_the_locked_ones_cannot_be_had(
+    tree: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    failure: str,
+    word: str,
+    installs_again: bool,
+) -> None:
+    _docs_venv(tree, monkeypatch, locked_install=f'echo "{failure}" >&2; exit 1')
+    assert dev_verbs.main(["docs"]) == 0
+    printed = capfd.readouterr()
+    assert f"requirements-docs.lock cannot be installed {word}; pip takes the newest versions" in printed.err
+    assert f"{DOCS_PIP} mkdocs>=1 a-theme --quiet" in printed.out.splitlines()
+    assert dev_verbs.main(["docs"]) == 0
+    assert ("pip install" in capfd.readouterr().out) is installs_again
+
+
+def test_site_is_not_built_by_a_package_with_another_hash(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _docs_venv(tree, monkeypatch, locked_install='echo "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES" >&2; exit 1')
+    with pytest.raises(SystemExit, match=r"a package is not the one that requirements-docs\.lock names"):
+        dev_verbs.main(["docs"])
+    assert capfd.readouterr().out.splitlines() == [
+        f"{DOCS_PIP} --require-hashes --requirement={tree / 'requirements-docs.lock'} --quiet"
+    ]

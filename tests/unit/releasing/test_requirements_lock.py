@@ -1,20 +1,20 @@
-"""`requirements.lock` holds for all that pyproject.toml allows, and nothing of the machine that wrote it."""
+"""The locks hold for all that pyproject.toml allows, and nothing of the machine that wrote them."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from releasing.requirements_lock import LOCK, ROOT, locked_packages, main
+from releasing.requirements_lock import DOCS_LOCK, LOCK, ROOT, locked_packages, main
 
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-TEXT: Final = LOCK.read_text(encoding="utf-8")
 LINUX: Final = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
 MACOS: Final = {"sys_platform": "darwin", "platform_system": "Darwin", "os_name": "posix"}
 ENVIRONMENTS: Final = [
@@ -57,6 +57,10 @@ def test_lock_is_read_with_markers_and_hashes() -> None:
         assert [package.is_for(environment) for package in (alpha, older, newer)] == [True, is_older, not is_older]
 
 
+def required_by_docs() -> Iterator[Requirement]:
+    return map(Requirement, PROJECT["dependency-groups"]["docs"])
+
+
 def required() -> Iterator[Requirement]:
     project = PROJECT["project"]
     extras = project["optional-dependencies"].values()
@@ -70,15 +74,24 @@ def required() -> Iterator[Requirement]:
             yield requirement
 
 
+LOCKS: Final = [
+    pytest.param(LOCK, required, id="extras"),
+    pytest.param(DOCS_LOCK, required_by_docs, id="docs"),
+]
+
+
+@pytest.mark.parametrize(("lock", "requirements"), LOCKS)
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_each_requirement_has_one_locked_version_in_its_range(environment: dict[str, str]) -> None:
+def test_each_requirement_has_one_locked_version_in_its_range(
+    environment: dict[str, str], lock: Path, requirements: Callable[[], Iterator[Requirement]]
+) -> None:
     locked: dict[str, list[str]] = {}
-    for package in locked_packages(TEXT):
+    for package in locked_packages(lock.read_text(encoding="utf-8")):
         if package.is_for(environment):
             locked.setdefault(package.name, []).append(package.version)
     wrong = [
         f"{requirement}: {versions}"
-        for requirement in required()
+        for requirement in requirements()
         if requirement.marker is None or requirement.marker.evaluate(dict(environment))
         for versions in [locked.get(canonicalize_name(requirement.name), [])]
         if len(versions) != 1 or not requirement.specifier.contains(versions[0])
@@ -86,12 +99,15 @@ def test_each_requirement_has_one_locked_version_in_its_range(environment: dict[
     assert not wrong, "./dev lock"
 
 
-def test_each_locked_package_has_hashes() -> None:
-    packages = locked_packages(TEXT)
-    assert len(packages) > len(list(required())) / 2
+@pytest.mark.parametrize(("lock", "requirements"), LOCKS)
+def test_each_locked_package_has_hashes(lock: Path, requirements: Callable[[], Iterator[Requirement]]) -> None:
+    packages = locked_packages(lock.read_text(encoding="utf-8"))
+    assert len(packages) > len(list(requirements())) / 2
     assert [str(each.requirement) for each in packages if not each.sha256] == []
 
 
-def test_lock_names_no_index_and_no_path() -> None:
-    lines = [line for line in TEXT.splitlines() if not line.lstrip().startswith("--hash=sha256:")]
+@pytest.mark.parametrize("lock", [LOCK, DOCS_LOCK], ids=["extras", "docs"])
+def test_lock_names_no_index_and_no_path(lock: Path) -> None:
+    text = lock.read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("--hash=sha256:")]
     assert not [line for line in lines if re.search(r"://|file:|--\w|\.\./|(?:^|\s)/", line)]
