@@ -31,6 +31,8 @@ NOT_OFFERED_FAMILIES: Final[Mapping[str, str]] = {
     "kafka.value.": "columns have their types: cast them",
 }
 NUMBER_MAX: Final = 2**63 - 1
+# How like a missing option an unknown one must be: not as 'kafka.ssl.truststore.location' is like an address's.
+MISSPELT_AT_LEAST: Final = 0.85
 
 
 # Spark gives the options of a table in a catalog twice, once with this prefix, and only when it creates the table.
@@ -107,6 +109,7 @@ class OptionReader:
         """Addresses of brokers: `host:port,host:port`."""
         given = self.one_of(BOOTSTRAP_NAMES)
         if given is None:
+            self.refuse_misspelt(BOOTSTRAP_NAMES)
             raise SparkOptionError(f"the option {BOOTSTRAP_NAMES[0]!r} is missing", hint=BadAddress.hint)
         name, value = given
         try:
@@ -114,6 +117,13 @@ class OptionReader:
         except BadAddress as error:
             raise SparkOptionError(f"the option {name!r}: {error}", hint=error.hint) from None
         return value
+
+    def refuse_misspelt(self, missing: Iterable[str]) -> None:
+        """Raises `SparkOptionError` for an option that is nearly one of those that are missing."""
+        known = {name.lower(): name for name in missing}
+        for name in sorted(self._options.keys() - self._taken):
+            if nearest := difflib.get_close_matches(name, known, n=1, cutoff=MISSPELT_AT_LEAST):
+                raise _unknown(name, f"did you mean {known[nearest[0]]!r}?")
 
     def without_effect(self, names: Iterable[str]) -> None:
         """Options that may be given, and change no result."""
@@ -135,4 +145,8 @@ class OptionReader:
             known = {documented.lower(): documented for documented in self._documented}
             nearest = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {known[nearest[0]]!r}?" if nearest else f"known: {', '.join(sorted(known.values()))}"
-            raise SparkOptionError(f"the option {name!r} is unknown here", hint=hint)
+            raise _unknown(name, hint)
+
+
+def _unknown(name: str, hint: str) -> SparkOptionError:
+    return SparkOptionError(f"the option {name!r} is unknown here", hint=hint)

@@ -74,10 +74,14 @@ def is_subscribed(subscription: Subscription, place: TopicPartition) -> bool:
     return re.fullmatch(subscription.pattern, place.topic) is not None
 
 
+_SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
+
+
 def parse_subscription(reader: OptionReader) -> Subscription:
     """Raises `SparkOptionError`, which names the option."""
-    given = reader.one_of(("subscribe", "subscribePattern", "assign"))
+    given = reader.one_of(_SUBSCRIPTIONS)
     if given is None:
+        reader.refuse_misspelt(_SUBSCRIPTIONS)
         raise SparkOptionError(
             "none of the options 'subscribe', 'subscribePattern' and 'assign' is given", hint="name the topics to read"
         )

@@ -56,6 +56,27 @@ def test_bootstrap_has_three_names_in_any_case(name: str) -> None:
     assert options.connection.bootstrap == "a:1, b:2"
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"subscrbe": "clicks"}, "the option 'subscrbe' is unknown here; did you mean 'subscribe'?"),
+        ({"subscribePatern": "c.*"}, "the option 'subscribepatern' is unknown here; did you mean 'subscribePattern'?"),
+        ({"topic": "clicks"}, "none of the options 'subscribe', 'subscribePattern' and 'assign' is given"),
+        (
+            {"bootstrapServer": "a:1"},
+            "the option 'bootstrapserver' is unknown here; did you mean 'bootstrapServers'?",
+        ),
+        ({"kafka.ssl.truststore.location": "ca.pem"}, "the option 'kafka.bootstrap.servers' is missing"),
+    ],
+)
+def test_misspelt_name_of_a_required_option_is_reported_with_the_right_one(
+    options: dict[str, str], expected: str
+) -> None:
+    has_address = not any(name.startswith(("bootstrap", "kafka.")) for name in options)
+    address = {"kafka.bootstrap.servers": "a:1"} if has_address else {"subscribe": "clicks"}
+    assert problem({**address, **options}).startswith(expected)
+
+
 def test_subscriptions_take_topics_a_pattern_or_partitions() -> None:
     server = {"kafka.bootstrap.servers": "localhost:9092"}
     assert parse_read_options(server | {"subscribe": "b, a,b"}, is_stream=False).subscription == Topics(("b", "a"))
