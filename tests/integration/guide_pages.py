@@ -61,9 +61,9 @@ def run_page(page: Path, directory: Path, process: PageProcess | None = None) ->
     snippets = read_snippets(page)
     assert snippets, "a page of the guide shows how it is done"
     with site_of(snippets) as site:
-        # PySpark leaves sockets to the collector, and Spark prints beside a page's program.
+        # PySpark leaves sockets to the collector.
         is_plain = not starts_spark(page)
-        run_snippets(snippets, site, directory, warnings_are_errors=is_plain, output_is_whole=is_plain, process=process)
+        run_snippets(snippets, site, directory, warnings_are_errors=is_plain, output_is_whole=True, process=process)
         unnamed = _topics_at(site) - topics_of(snippets)
         assert not unnamed, "topics of this page that `topics_of` does not find"
 

@@ -236,7 +236,8 @@ def _check_whole_output(snippet: Snippet, printed: str) -> None:
     if snippet.has_example:
         return
     shown = sorted if snippet.is_unordered else list
-    lines = "".join(f"{line.rstrip()}\n" for line in shown(printed.splitlines()))
+    # Spark ends a table with an empty line, which ends no page.
+    lines = "".join(f"{line.rstrip()}\n" for line in shown(printed.rstrip("\n").splitlines()))
     wanted = "".join(map(_line_pattern, shown(snippet.output)))
     assert re.fullmatch(wanted, lines), (
         f"{snippet} should print what the page shows and nothing else; it printed:\n{printed}"
