@@ -22,6 +22,7 @@ FIND_COORDINATOR: Final = (10, 0)
 CREATE_TOPICS: Final = (19, 4)
 DELETE_TOPICS: Final = (20, 1)
 ELECT_LEADERS: Final = (43, 1)
+CREATE_PARTITIONS: Final = (37, 1)
 DESCRIBE_QUORUM: Final = (55, 0)
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
@@ -87,6 +88,7 @@ class Wire:
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self._socket = socket.create_connection((host, port), timeout=TIMEOUT_S)
+        self._port = port
         self._correlation_id = 0
 
     def __enter__(self) -> Wire:
@@ -149,10 +151,17 @@ class Wire:
 
     def partitions(self, topic: str) -> list[PartitionState]:
         """What Metadata knows of the topic: nothing while it does not exist.  Never creates it."""
+        return self.ports_and_partitions(topic)[1]
+
+    def ports_and_partitions(self, topic: str) -> tuple[dict[int, int], list[PartitionState]]:
+        """The port of each broker by its node id, and what Metadata knows of the topic."""
         answer = self.ask(METADATA, struct.pack(">i", 1) + text_field(topic) + struct.pack(">b", 0))
         answer.integer("i")
+        ports: dict[int, int] = {}
         for _ in range(answer.integer("i")):  # brokers: id, host, port, rack
-            answer.integer("i"), answer.text(), answer.integer("i"), answer.text()
+            node_id, _host = answer.integer("i"), answer.text()
+            ports[node_id] = answer.integer("i")
+            answer.text()
         answer.text(), answer.integer("i")  # cluster id, controller
         assert answer.integer("i") == 1, "one topic was asked for"
         error_code = answer.integer("h")
@@ -164,7 +173,22 @@ class Wire:
             states.append(PartitionState(index, partition_error, leader, replicas, in_sync))
         if error_code not in (0, UNKNOWN_TOPIC_OR_PARTITION):
             _check(error_code, f"Metadata {topic}")
-        return states
+        return ports, states
+
+    def leader_ports(self, topic: str) -> tuple[int, ...]:
+        """Of each partition, in their order."""
+        ports, states = self.ports_and_partitions(topic)
+        return tuple(ports[state.leader] for state in sorted(states, key=lambda state: state.index))
+
+    def grow_topic(self, topic: str, partitions: int) -> None:
+        """Give it so many partitions, and wait until every one answers."""
+        body = struct.pack(">i", 1) + text_field(topic) + struct.pack(">ii", partitions, -1)
+        answer = self.ask(CREATE_PARTITIONS, body + struct.pack(">ib", TIMEOUT_S * 1000, 0))
+        answer.integer("i")  # throttle time
+        for _ in range(answer.integer("i")):
+            name, error_code, message = answer.text(), answer.integer("h"), answer.text()
+            _check(error_code, f"CreatePartitions {name}: {message}")
+        self.wait_until_served(topic, partitions)
 
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int | None]:
         """Partition -> log end offset, None where the partition answers with an error code."""
@@ -186,9 +210,16 @@ class Wire:
 
     def coordinator(self, group: str) -> int:
         """The node id of the group's coordinator, -1 while there is none."""
+        return self._coordinator(group)[0]
+
+    def coordinator_port(self, group: str) -> int:
+        """The port of the group's coordinator, -1 while there is none."""
+        return self._coordinator(group)[1]
+
+    def _coordinator(self, group: str) -> tuple[int, int]:
         answer = self.ask(FIND_COORDINATOR, text_field(group))
-        error_code, node_id = answer.integer("h"), answer.integer("i")
-        return node_id if error_code == 0 else -1
+        error_code, node_id, _host, port = answer.integer("h"), answer.integer("i"), answer.text(), answer.integer("i")
+        return (node_id, port) if error_code == 0 else (-1, -1)
 
     def elect_preferred(self, topic: str, partitions: int) -> None:
         """Let the replicas that are assigned first lead; those that do already are no error."""
@@ -221,12 +252,20 @@ class Wire:
         return answer.integer("i")
 
     def _is_served(self, topic: str, partitions: int) -> bool:
-        """Metadata may name a leader before that broker leads, so the leader itself is asked too."""
-        states = self.partitions(topic)
-        if len(states) != partitions or any(state.error_code != 0 or state.leader < 0 for state in states):
+        """Metadata may name a leader before that broker leads, so each leader itself is asked too."""
+        ports, states = self.ports_and_partitions(topic)
+        if len(states) != partitions or any(state.error_code != 0 or state.leader not in ports for state in states):
             return False
-        ends = self.end_offsets(topic, partitions)
-        return len(ends) == partitions and None not in ends.values()
+        for leader in {state.leader for state in states}:
+            indexes = [state.index for state in states if state.leader == leader]
+            if ports[leader] == self._port:
+                ends = self.end_offsets_of(topic, indexes)
+            else:
+                with Wire(ports[leader]) as wire:
+                    ends = wire.end_offsets_of(topic, indexes)
+            if len(ends) != len(indexes) or None in ends.values():
+                return False
+        return True
 
     def _receive(self, size_bytes: int) -> bytes:
         received = bytearray()

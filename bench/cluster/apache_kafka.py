@@ -23,12 +23,13 @@ from bench.peers.names import APACHE_KAFKA
 from bench.wire import BrokerRefused, Wire
 
 START_TIMEOUT_S: Final = 240
+# Of more brokers, the first three.
+CONTROLLERS: Final = 3
 
 # The heap of kafka-server-start.sh is 1 GB for each broker; half of it is enough here, and flatters the peer's memory,
 # not Ottla's.
 JVM_OPTIONS: Final = ("-Xmx512M", "-Xms256M", *COLLECTOR_OPTIONS)
 PROPERTIES: Final = {
-    "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
 }
@@ -37,23 +38,26 @@ PROPERTIES: Final = {
 class KafkaCluster:
     name = APACHE_KAFKA
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, brokers: int) -> None:
         install()
         self._home = home
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        ports = find_free_ports(2 * BROKERS)
-        self._ports = dict(enumerate(ports[:BROKERS], start=1))
-        controllers = dict(enumerate(ports[BROKERS:], start=1))
+        ports = find_free_ports(brokers + CONTROLLERS)
+        self._ports = dict(enumerate(ports[:brokers], start=1))
+        controllers = dict(enumerate(ports[brokers:], start=1))
         # The storage tool takes an argument that begins with "-" for an option.
         cluster_id = "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
-        for node_id, controller_port in controllers.items():
+        for node_id, port in self._ports.items():
             configuration = self._node_home(node_id) / "server.properties"
             configuration.parent.mkdir()
-            address = f"PLAINTEXT://{HOST}:{self._ports[node_id]}"
+            listeners = [f"PLAINTEXT://{HOST}:{port}"]
+            if node_id in controllers:
+                listeners.append(f"CONTROLLER://{HOST}:{controllers[node_id]}")
             properties = PROPERTIES | {
+                "process.roles": "broker,controller" if node_id in controllers else "broker",
                 "node.id": str(node_id),
-                "listeners": f"{address},CONTROLLER://{HOST}:{controller_port}",
-                "controller.quorum.voters": ",".join(f"{id}@{HOST}:{port}" for id, port in controllers.items()),
+                "listeners": ",".join(listeners),
+                "controller.quorum.voters": ",".join(f"{id}@{HOST}:{each}" for id, each in controllers.items()),
                 "log.dirs": str(self.data_dir(node_id)),
                 **SETTINGS,
             }
@@ -134,9 +138,9 @@ class KafkaCluster:
 
 
 @contextmanager
-def start_kafka_cluster(work_dir: Path) -> Iterator[KafkaCluster]:
+def start_kafka_cluster(work_dir: Path, brokers: int = BROKERS) -> Iterator[KafkaCluster]:
     with tempfile.TemporaryDirectory(prefix="apache-kafka-", dir=work_dir, ignore_cleanup_errors=True) as home:
-        cluster = KafkaCluster(Path(home))
+        cluster = KafkaCluster(Path(home), brokers)
         try:
             cluster.start()
             yield cluster

@@ -1,4 +1,4 @@
-"""Three brokers of this tree and a ZooKeeper, as `ottla cluster up` starts them."""
+"""Three brokers (or more) of this tree and a ZooKeeper, as `ottla cluster up` starts them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NO_CONTROLLER: Final = -1
 
 
 class OttlaCluster:
-    def __init__(self, policy: str, home: Path) -> None:
+    def __init__(self, policy: str, home: Path, brokers: int = BROKERS) -> None:
         self.name = f"ottla-{policy}"
         self._cluster = RunningCluster(
-            BROKERS, home, settings={**SETTINGS, "log.flush.policy": policy}, has_zookeeper=True
+            brokers, home, settings={**SETTINGS, "log.flush.policy": policy}, has_zookeeper=True
         )
 
     @property
@@ -77,9 +77,9 @@ class OttlaCluster:
 
 
 @contextmanager
-def start_ottla_cluster(policy: str, work_dir: Path) -> Iterator[OttlaCluster]:
+def start_ottla_cluster(policy: str, work_dir: Path, brokers: int = BROKERS) -> Iterator[OttlaCluster]:
     with tempfile.TemporaryDirectory(prefix=f"ottla-{policy}-", dir=work_dir, ignore_cleanup_errors=True) as home:
-        cluster = OttlaCluster(policy, Path(home))
+        cluster = OttlaCluster(policy, Path(home), brokers)
         try:
             cluster.start()
             yield cluster

@@ -31,6 +31,10 @@ LOADING: Final = (COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_C
 
 NO_INSTANCE: Final = text_field(None)
 PARTITION_BYTES_MAX: Final = 1 << 16
+# Of a record batch: base offset and length, where the last offset's delta is, and its header.
+BATCH_PREFIX_BYTES: Final = 12
+LAST_OFFSET_DELTA_AT: Final = 23
+BATCH_HEAD_BYTES: Final = 61
 
 
 def bytes_field(data: bytes) -> bytes:
@@ -158,11 +162,37 @@ def read_offset_commit(answer: Reader) -> int:
     return worst
 
 
-def fetch(topic: str, partition: int, offset: int) -> bytes:
-    """What is there now, without waiting; no fetch session."""
-    head = struct.pack(">iiiibii", -1, 0, 0, PARTITION_BYTES_MAX, 0, 0, -1)
+def fetch(topic: str, partition: int, offset: int, wait_ms: int = 0) -> bytes:
+    """What is there now, or the first that comes within `wait_ms`; no fetch session."""
+    head = struct.pack(">iiiibii", -1, wait_ms, min(wait_ms, 1), PARTITION_BYTES_MAX, 0, 0, -1)
     asked = struct.pack(">iiqqi", partition, -1, offset, -1, PARTITION_BYTES_MAX)
     return head + struct.pack(">i", 1) + text_field(topic) + struct.pack(">i", 1) + asked + b"\x00" * 4 + b"\x00" * 2
+
+
+def read_fetched(answer: Reader, offset: int) -> tuple[int, int]:
+    """The error code, and the offset after the last whole batch, `offset` where there is none."""
+    error_code = read_error(answer)
+    answer.integer("i")  # fetch session
+    for _ in range(min(1, answer.integer("i"))):
+        answer.text()
+        answer.integer("i"), answer.integer("i")
+        error_code = error_code or answer.integer("h")
+        answer.take(3 * 8)  # high watermark, last stable offset, log start offset
+        answer.take(max(0, answer.integer("i")) * 16)  # aborted transactions
+        answer.integer("i")  # preferred read replica
+        offset = _end_of_batches(answer.take(max(0, answer.integer("i"))), offset)
+    return error_code, offset
+
+
+def _end_of_batches(records: bytes, offset: int) -> int:
+    position = 0
+    while position + BATCH_HEAD_BYTES <= len(records):
+        base_offset, length = struct.unpack_from(">qi", records, position)
+        (last_offset_delta,) = struct.unpack_from(">i", records, position + LAST_OFFSET_DELTA_AT)
+        position += BATCH_PREFIX_BYTES + int(length)
+        if position <= len(records):
+            offset = int(base_offset) + int(last_offset_delta) + 1
+    return offset
 
 
 def read_fetch(answer: Reader) -> int:

@@ -1,85 +1,36 @@
-"""./dev bench growth: partitions, connections and a backlog; Ottla (both policies) beside Apache Kafka."""
+"""./dev bench growth: what grows with partitions, connections, groups, brokers and a backlog, beside Apache Kafka."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
+import asyncio
+import resource
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from bench.peers.names import APACHE_KAFKA, OTTLA_ACK, OTTLA_OS, PEERS_WITH_SETTINGS
+import uvloop
+
+from bench.growth.backlog import measure_backlog
+from bench.growth.brokers import CLUSTERS, measure_brokers
+from bench.growth.followers import measure_followers
+from bench.growth.idle import measure_idle
+from bench.growth.lines import CLIENTS, Line, connection_lines, measure_line
+from bench.growth.load import make_topic, measure_produce, warm_up
+from bench.growth.sizes import FULL, QUICK
+from bench.growth.table import growth_table
+from bench.peers.names import APACHE_KAFKA, OTTLA_2P, OTTLA_ACK, OTTLA_OS, PEERS_WITH_SETTINGS
 from bench.peers.peer import Peer, RestartablePeer
-from bench.raw_client.load import VALUE_BYTES, FetchLoad, LoadResult, ProduceLoad, put_load
-from bench.scenarios.topics import create_topic, settle_disk
-from bench.study import Observed, Study, StudyOptions, markdown_table, number, say
-from bench.wire import NO_SETTINGS
+from bench.raw_client.load import ProduceLoad
+from bench.study import ROUND, Observed, Study, StudyOptions, say
+from bench.wire import NO_SETTINGS, Wire
 
-METRICS: Final[Mapping[str, str]] = {
-    "requests_per_s": "requests/s",
-    "p50_ms": "p50 ms",
-    "p99_ms": "p99 ms",
-    "max_ms": "worst ms",
-    "broker_cpu_us_per_request": "broker CPU µs/request",
-    "rss_mb": "memory MB",
-    "restart_s": "restart s",
-    "read_mb_per_s": "reader MB/s",
-}
-PARTS: Final[Mapping[str, tuple[str, str]]] = {
-    "partitions": (
-        "Partitions",
-        "One topic; one connection, 100 requests of one record on their way, partitions in turn. Restart: a clean stop,"
-        " then from the process's start to its first answer.",
-    ),
-    "connections": ("Connections", "One partition; one request of one record on its way on each connection."),
-    "backlog": (
-        "Backlog",
-        "1,000 requests/s of 20 records each, evenly; latency from when a request was due. Alone, and beside a consumer"
-        " that reads the whole backlog again and again, 1 MiB at a time, the first time from the disk.",
-    ),
-}
-
-
-def growth_table(observed: Observed) -> str:
-    parts = []
-    for part, (title, note) in PARTS.items():
-        lines = [key for key in observed.rounds if key[0].startswith(f"{part}-")]
-        if lines:
-            parts.append(f"### {title}\n\n{note}\n\n{_table(observed, part, lines)}")
-    return "\n\n".join(parts)
-
-
-def _table(observed: Observed, part: str, lines: list[tuple[str, str]]) -> str:
-    metrics = [metric for metric in METRICS if any(metric in observed.rounds[line][0] for line in lines)]
-    order = {scenario: index for index, scenario in enumerate(observed.scenarios())}
-    rows = [
-        [scenario.removeprefix(f"{part}-"), peer, *(number(observed.median(scenario, peer, name)) for name in metrics)]
-        for scenario, peer in sorted(lines, key=lambda line: order[line[0]])
-    ]
-    return markdown_table((part, "broker", *(METRICS[metric] for metric in metrics)), rows)
-
-
-PEERS: Final = (APACHE_KAFKA, OTTLA_OS, OTTLA_ACK)
-CONNECTIONS: Final = (1, 100, 1000)
-BACKLOG_BATCH: Final = 4000
-# A producer of the backlog's part: 20,000 messages/s in batches of 20, at even distances.
-PACED_BATCH: Final = 20
-PACED_REQUESTS_PER_S: Final = 1000
-PACED_IN_FLIGHT: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    partitions: tuple[int, ...]
-    seconds: float
-    warm_s: float
-    backlog_bytes: int
-    backlog_s: float
-
-
-FULL: Final = Sizes((1, 100, 1000, 5000), seconds=3, warm_s=8, backlog_bytes=5_000_000_000, backlog_s=10)
-QUICK: Final = Sizes((1, 100, 1000), seconds=1.5, warm_s=3, backlog_bytes=500_000_000, backlog_s=3)
+PEERS: Final = (APACHE_KAFKA, OTTLA_OS, OTTLA_ACK, OTTLA_2P)
+# What a broker holds besides a descriptor for each connection or partition.
+DESCRIPTORS_ASIDE: Final = 1000
+# So many requests are on their way in the parts with many partitions, on two connections.
+IN_FLIGHT: Final = 50
+CONNECTIONS: Final = 2
 
 
 class GrowthRun:
@@ -87,118 +38,135 @@ class GrowthRun:
         self._options = options
         self._observed = observed
         self._sizes = QUICK if options.is_quick else FULL
+        self._descriptors_max = raise_descriptor_limit()
+        observed.about["descriptors"] = self._descriptors_max
+        observed.about["scale"] = options.scale
 
     def run(self) -> None:
         for round_index in range(self._options.rounds):
-            names = [name for name in PEERS if self._options.has_peer(name)]
-            for name in names if round_index % 2 == 0 else names[::-1]:
-                if self._options.has_part("partitions"):
-                    for count in self._sizes.partitions:
-                        with self._observed.may_fail(f"{name}, {count} partitions"):
-                            self._measure_partitions(name, count)
-                if self._options.has_part("connections") or self._options.has_part("backlog"):
-                    with self._observed.may_fail(f"{name}, connections and backlog"):
-                        self._measure_others(name)
-
-    def _measure_partitions(self, name: str, count: int) -> None:
-        """A fresh broker with one topic: batches of one record to all partitions in turn, then a restart."""
-        say(f"{name}: {count} partitions")
-        with PEERS_WITH_SETTINGS[name](self._options.work_dir, NO_SETTINGS) as peer:
-            self._warm_up(peer)
-            create_topic(peer, "grown", count)
-            # The first append to a partition opens its files: paid once, no part of a rate.
-            put_load(ProduceLoad(1, in_flight=100, partitions=count, requests=count), peer.port, "grown")
-            load = ProduceLoad(1, in_flight=100, partitions=count, seconds=self._sizes.seconds)
-            figures = _produce(peer, load, "grown")
-            self._observed.add(f"partitions-{count}", name, figures | {"restart_s": _restart_s(peer)})
-
-    def _measure_others(self, name: str) -> None:
-        with PEERS_WITH_SETTINGS[name](self._options.work_dir, NO_SETTINGS) as peer:
-            self._warm_up(peer)
-            if self._options.has_part("connections"):
-                create_topic(peer, "shared", 1)
-                for count in CONNECTIONS:
-                    load = ProduceLoad(1, in_flight=1, connections=count, seconds=self._sizes.seconds)
-                    with self._observed.may_fail(f"{name}, {count} connections"):
-                        self._observed.add(f"connections-{count}", name, _produce(peer, load, "shared"))
+            if self._options.has_part("partitions"):
+                self._measure_partitions("partitions", self._sizes.partitions, round_index)
+            if self._options.has_part("many"):
+                self._measure_partitions("many", self._sizes.many_partitions, round_index)
             if self._options.has_part("backlog"):
-                with self._observed.may_fail(f"{name}, backlog"):
-                    self._measure_backlog(name, peer)
+                for name in self._names(round_index):
+                    with self._observed.may_fail(f"{name}, backlog"), self._peer(name) as peer:
+                        measure_backlog(name, peer, self._sizes, self._options.scale, self._observed)
+            if self._options.has_part("brokers"):
+                self._measure_brokers(round_index)
+        if any(self._options.has_part(part) for part in ("connections", "clients", "idle", "groups")):
+            self._measure_side_by_side()
 
-    def _measure_backlog(self, name: str, peer: Peer) -> None:
-        """The same paced producer alone and beside a reader of the whole backlog, which begins on the disk."""
-        requests = self._sizes.backlog_bytes // (BACKLOG_BATCH * VALUE_BYTES)
-        create_topic(peer, "backlog", 1)
-        create_topic(peer, "live", 1)
-        say(f"{name}: filling a backlog of {self._sizes.backlog_bytes / 1e9:g} GB")
-        put_load(ProduceLoad(BACKLOG_BATCH, in_flight=5, requests=requests), peer.port, "backlog")
-        settle_disk()
-        self._observed.add("backlog-alone", name, _latencies(self._paced(peer)))
-        settle_disk()
-        forget_pages(peer.data_dir / "backlog-0")
-        with ThreadPoolExecutor(1) as reader:
-            load = FetchLoad(1 << 20, seconds=self._sizes.backlog_s + 1, warmup_s=0)
-            reading = reader.submit(put_load, load, peer.port, "backlog")
-            figures = _latencies(self._paced(peer))
-            read = reading.result()
-        self._observed.add("backlog-beside", name, figures | {"read_mb_per_s": read.mb_per_s})
+    def _names(self, round_index: int) -> list[str]:
+        """Every second round in the other direction: no peer always follows the same one."""
+        names = [name for name in PEERS if self._options.has_peer(name)]
+        return names if round_index % 2 == 0 else names[::-1]
 
-    def _paced(self, peer: Peer) -> LoadResult:
-        load = ProduceLoad(
-            PACED_BATCH,
-            PACED_IN_FLIGHT,
-            seconds=self._sizes.backlog_s - 1,
-            warmup_s=0.5,
-            requests_per_s=PACED_REQUESTS_PER_S,
+    @contextmanager
+    def _peer(self, name: str) -> Iterator[RestartablePeer]:
+        with PEERS_WITH_SETTINGS[name](self._options.work_dir, NO_SETTINGS) as peer:
+            say(f"{name}: warming up")
+            warm_up(peer, self._sizes.warm_s)
+            yield peer
+
+    def _measure_partitions(self, part: str, counts: Iterable[int], round_index: int) -> None:
+        for count in counts:
+            if not self._has_descriptors(f"{count} partitions", count):
+                continue
+            for name in self._names(round_index):
+                with self._observed.may_fail(f"{name}, {count} partitions"), self._peer(name) as peer:
+                    say(f"{name}: {count} partitions")
+                    figures = measure_partitions(peer, count, self._sizes.seconds)
+                    self._observed.add(f"{part}-{count}", name, {ROUND: round_index, **figures})
+
+    def _measure_brokers(self, round_index: int) -> None:
+        for count in self._sizes.brokers:
+            for name in self._names(round_index):
+                if name in CLUSTERS:
+                    with self._observed.may_fail(f"{name}, {count} brokers"):
+                        measure_brokers(name, count, self._options.work_dir, self._sizes, round_index, self._observed)
+
+    def _measure_side_by_side(self) -> None:
+        """All peers run and are measured in turn, line by line: a ratio is of figures taken in succession."""
+        with ExitStack() as running:
+            peers: dict[str, Peer] = {}
+            for name in self._names(0):
+                with self._observed.may_fail(name):
+                    peers[name] = running.enter_context(self._peer(name))
+            if self._options.has_part("clients"):
+                self._measure_lines(peers, CLIENTS)
+            if self._options.has_part("connections"):
+                counts = [n for n in self._sizes.connections if self._has_descriptors(f"{n} connections", n)]
+                self._measure_lines(peers, connection_lines(counts))
+            if self._options.has_part("groups"):
+                for count in self._sizes.groups:
+                    self._measure_groups(peers, count)
+            count = self._sizes.idle_connections
+            if self._options.has_part("idle") and self._has_descriptors(f"{count} idle connections", count):
+                for name, peer in peers.items():
+                    with self._observed.may_fail(f"{name}, idle"):
+                        self._observed.add(f"idle-{count}", name, measure_idle(peer, count))
+
+    def _measure_lines(self, peers: dict[str, Peer], lines: Iterable[Line]) -> None:
+        for line in lines:
+            for round_index in range(self._options.rounds):
+                for name in self._names(round_index):
+                    if name in peers:
+                        with self._observed.may_fail(f"{name}, {line.name}"):
+                            measure_line(line, peers[name], self._sizes.seconds, round_index, self._observed)
+
+    def _measure_groups(self, peers: dict[str, Peer], count: int) -> None:
+        for round_index in range(self._options.rounds):
+            for name in self._names(round_index):
+                if name in peers:
+                    with (
+                        self._observed.may_fail(f"{name}, {count} groups"),
+                        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+                    ):
+                        topic = f"followed-{count}-{round_index}"
+                        figures = runner.run(measure_followers(peers[name], topic, count, self._sizes.groups_s))
+                        self._observed.add(f"groups-{count}", name, {ROUND: round_index, **figures})
+
+    def _has_descriptors(self, what: str, count: int) -> bool:
+        """False, with the reason among the run's problems, when a broker could not open so many files or sockets."""
+        if count + DESCRIPTORS_ASIDE <= self._descriptors_max:
+            return True
+        self._observed.problems.append(
+            f"{what}: the hard limit of descriptors is {self._descriptors_max:,} here,"
+            f" {count + DESCRIPTORS_ASIDE:,} are needed (as root: ulimit -Hn {count + DESCRIPTORS_ASIDE})"
         )
-        return put_load(load, peer.port, "live")
-
-    def _warm_up(self, peer: Peer) -> None:
-        """A JVM compiles what runs often; a broker without one needs less."""
-        seconds = self._sizes.warm_s if peer.name == APACHE_KAFKA else 1
-        create_topic(peer, "warm", 1)
-        for batch_records, in_flight in ((1, 100), (50, 5)):
-            put_load(ProduceLoad(batch_records, in_flight, seconds=seconds / 2, warmup_s=0), peer.port, "warm")
-        put_load(FetchLoad(1 << 20, seconds=seconds / 4, warmup_s=0), peer.port, "warm")
+        return False
 
 
-def _produce(peer: Peer, load: ProduceLoad, topic: str) -> dict[str, float]:
-    settle_disk()
-    cpu_before = peer.cpu_seconds()
-    result = put_load(load, peer.port, topic)
-    cpu_s = peer.cpu_seconds() - cpu_before
-    return _latencies(result) | {
-        "requests_per_s": result.requests_per_s,
-        "broker_cpu_us_per_request": cpu_s / result.requests_total * 1e6,
-        "client_cpu_share": result.client_cpu_share,
-        "rss_mb": peer.rss_bytes() / 1e6,
-    }
-
-
-def _latencies(result: LoadResult) -> dict[str, float]:
-    return {"p50_ms": result.p50_us / 1000, "p99_ms": result.p99_us / 1000, "max_ms": result.max_us / 1000}
-
-
-def _restart_s(peer: RestartablePeer) -> float:
-    """A clean stop, then seconds from starting the process to its first answer."""
+def measure_partitions(peer: RestartablePeer, count: int, seconds: float) -> dict[str, float]:
+    """Batches of one record to all partitions in turn, then a restart."""
+    started = time.monotonic()
+    ports = make_topic(peer, "grown", count)
+    create_s = time.monotonic() - started
+    load = ProduceLoad(1, IN_FLIGHT, count, seconds=seconds, connections=CONNECTIONS, leader_ports=ports)
+    figures = measure_produce(peer, load, "grown")
     peer.stop()
     peer.start()
-    return peer.startup_s
+    restart_s = peer.startup_s
+    with Wire(peer.port) as wire:
+        wire.wait_until_served("grown", count)
+    return {**figures, "create_s": create_s, "restart_s": restart_s}
 
 
-def forget_pages(directory: Path) -> None:
-    """Let the page cache forget these files, so that the next reader finds them on the disk."""
-    for path in directory.iterdir():
-        with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit to the hard one, which the brokers and clients inherit; the hard one."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
 
 STUDY: Final = Study(
     name="growth",
-    summary="cost against partitions, connections and a backlog, beside Apache Kafka",
-    parts=("partitions", "connections", "backlog"),
+    summary="cost against partitions, connections, groups, brokers and a backlog, beside Apache Kafka",
+    parts=("partitions", "many", "connections", "clients", "idle", "groups", "brokers", "backlog"),
     peers=PEERS,
     rounds=1,
     run=lambda options, observed: GrowthRun(options, observed).run(),
     table=growth_table,
+    has_scale=True,
 )

@@ -38,10 +38,16 @@ class ProduceLoad:
     """Begin so many, evenly, in all; latencies count from when a request was due.  0: as fast as answers come."""
     busy_poll_us: int = 0
     """So long the client looks for answers without sleeping.  It then takes a core, but waking it costs nothing."""
+    leader_ports: tuple[int, ...] = ()
+    """Of each partition.  With as many connections as partitions, or more, each then writes to one partition alone;
+    with fewer to those in turn that its broker leads."""
 
     def arguments(self) -> list[str]:
+        assert len(self.leader_ports) in (0, self.partitions), "a port for each partition, or none"
+        leaders = [f"--leaders={','.join(map(str, self.leader_ports))}"] if self.leader_ports else []
         return [
             "produce",
+            *leaders,
             f"--batch-records={self.batch_records}",
             f"--in-flight={self.in_flight}",
             f"--partitions={self.partitions}",
@@ -65,6 +71,8 @@ class FetchLoad:
     warmup_s: float = 1
     is_committed: bool = False
     """Only records of transactions that are committed, and below the last stable offset."""
+    passes: int = 0
+    """Read the partition so often, instead of going by time."""
 
     def arguments(self) -> list[str]:
         return [
@@ -73,6 +81,7 @@ class FetchLoad:
             f"--seconds={self.seconds}",
             f"--warmup-s={self.warmup_s}",
             f"--isolation={int(self.is_committed)}",
+            f"--passes={self.passes}",
         ]
 
 
@@ -140,7 +149,8 @@ def put_load(load: Load, port: int, topic: str, host: str = "127.0.0.1", *, ca: 
         words += ["--ca", str(ca)]
     client = build_raw_client(with_tls=ca is not None)
     command = [str(client), *words, "--host", host, "--port", str(port), "--topic", topic]
-    timeout_s = COUNTED_S_MAX if not isinstance(load, FetchLoad) and load.requests > 0 else load.seconds + load.warmup_s
+    goes_by_count = (load.passes if isinstance(load, FetchLoad) else load.requests) > 0
+    timeout_s = COUNTED_S_MAX if goes_by_count else load.seconds + load.warmup_s
     timeout_s += OVERTIME_S
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)

@@ -5,11 +5,13 @@
 
 #include "wire.h"
 
+enum { CONNECTIONS_MAX = 20000 };
+
 static const char USAGE[] =
     "usage: raw_client produce|fetch|transactions --host IPV4 --port N --topic NAME [--partitions N] [--connections N]\n"
     "         [--warmup-s S] [--seconds S] [--busy-poll-us N] [--ca PEM (TLS)]\n"
     "         produce: [--batch-records N] [--value-bytes N] [--in-flight N] [--acks -1|1] [--requests N]\n"
-    "                  [--requests-per-s N]\n"
+    "                  [--requests-per-s N] [--leaders PORT,PORT,... (of each partition)]\n"
     "         fetch:   [--partition-bytes-max N] [--passes N] [--check-crc 0|1] [--isolation 0|1]\n"
     "         transactions: [--batch-records N] [--value-bytes N] [--requests N], a producer for each connection";
 
@@ -27,7 +29,8 @@ static int set_option(struct options *options, const char *name, const char *tex
     else if (strcmp(name, "--ca") == 0) options->ca = text;
     else if (strcmp(name, "--port") == 0) options->port = (int)number(name, text, 1, 65535);
     else if (strcmp(name, "--partitions") == 0) options->partitions = (int)number(name, text, 1, 100000);
-    else if (strcmp(name, "--connections") == 0) options->connections = (int)number(name, text, 1, 1000);
+    else if (strcmp(name, "--connections") == 0) options->connections = (int)number(name, text, 1, CONNECTIONS_MAX);
+    else if (strcmp(name, "--leaders") == 0) options->leaders = text;
     else if (strcmp(name, "--warmup-s") == 0) options->warmup_s = number(name, text, 0, 3600);
     else if (strcmp(name, "--seconds") == 0) options->seconds = number(name, text, 0.01, 3600);
     else if (strcmp(name, "--busy-poll-us") == 0) options->busy_poll_us = (int)number(name, text, 0, 1000000);

@@ -11,6 +11,7 @@ struct options {
     const char *ca; /* of the broker's certificate, in PEM; NULL = without TLS */
     int partitions;
     int connections;
+    const char *leaders; /* the port of each partition's leader, with commas: connections write to what their broker leads */
     double warmup_s;
     double seconds;
     int busy_poll_us; /* look for answers so long before going to sleep; 0 = sleep at once, as real clients do */

@@ -4,6 +4,8 @@
  * answer has been read: frames answered <= written <= assigned <= answered + F. */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 
 #include "channel.h"
@@ -12,7 +14,7 @@
 #include "record_batch.h"
 #include "wire.h"
 
-enum { AT_CORRELATION_ID = 8, VECTORS_MAX = 256, RECEIVE_BYTES = 1 << 16, SMALL_BATCH_BYTES = 1 << 14 };
+enum { AT_CORRELATION_ID = 8, VECTORS_MAX = 256, RECEIVE_BYTES = 1 << 16, SMALL_BATCH_BYTES = 1 << 14, EVENTS_MAX = 512 };
 
 struct slot {
     uint8_t *bytes;
@@ -22,6 +24,10 @@ struct slot {
 
 struct producer {
     struct channel channel;
+    uint32_t watched;    /* the events that epoll waits for */
+    int32_t *partitions; /* that it writes to in turn; NULL = all, in one turn of all connections */
+    size_t partitions_count;
+    size_t next_partition;
     uint64_t assigned;
     uint64_t written;
     uint64_t answered;
@@ -38,7 +44,10 @@ struct run {
     size_t shared_bytes; /* the rest, the batch itself when it is large: one copy for all frames */
     size_t at_partition;
     size_t answer_bytes;
+    int epoll;
+    int has_one_writer; /* of each partition: its offsets then are dense */
     uint64_t assigned_total;
+    uint64_t answered_total;
     int64_t started_ns;
     int64_t *next_offsets; /* per partition, to check that the broker's offsets are dense */
     struct measurement measurement;
@@ -92,11 +101,16 @@ static int64_t next_due_ns(const struct run *run) {
     return run->started_ns + (int64_t)((double)run->assigned_total / run->options->requests_per_s * 1e9);
 }
 
+static int32_t next_partition(const struct run *run, struct producer *producer) {
+    if (producer->partitions == NULL) return (int32_t)(run->assigned_total % (uint64_t)run->options->partitions);
+    return producer->partitions[producer->next_partition++ % producer->partitions_count];
+}
+
 static void assign_frames(struct run *run, struct producer *producer, int64_t now) {
     uint64_t in_flight = (uint64_t)run->options->in_flight;
     while (producer->assigned - producer->answered < in_flight && may_send(run) && next_due_ns(run) <= now) {
         struct slot *slot = &producer->slots[producer->assigned % in_flight];
-        slot->partition = (int32_t)(run->assigned_total % (uint64_t)run->options->partitions);
+        slot->partition = next_partition(run, producer);
         slot->assigned_ns = next_due_ns(run) > 0 ? next_due_ns(run) : now;
         put_i32(slot->bytes + AT_CORRELATION_ID, (int32_t)(producer->assigned & 0x7FFFFFFF));
         put_i32(slot->bytes + run->at_partition, slot->partition);
@@ -107,6 +121,7 @@ static void assign_frames(struct run *run, struct producer *producer, int64_t no
 
 /* Only when a slot is free can a request that is due begin; otherwise an answer must come first. */
 static int64_t wake_ns(const struct run *run, const struct producer *producers, size_t count) {
+    if (run->options->requests_per_s <= 0) return 0;
     for (size_t i = 0; i < count; i++)
         if (producers[i].assigned - producers[i].answered < (uint64_t)run->options->in_flight) return next_due_ns(run);
     return 0;
@@ -151,12 +166,13 @@ static void take_answer(struct run *run, struct producer *producer, const uint8_
     int16_t error = get_i16(at + 4);
     int64_t base_offset = get_i64(at + 6);
     producer->answered++;
+    run->answered_total++;
     if (error != 0) {
         measurement_error(&run->measurement, error);
         return;
     }
     int64_t *next_offset = &run->next_offsets[slot->partition];
-    if (base_offset < 0 || (options->connections == 1 && *next_offset >= 0 && base_offset != *next_offset))
+    if (base_offset < 0 || (run->has_one_writer && *next_offset >= 0 && base_offset != *next_offset))
         die("partition %d: base offset %lld, expected %lld", slot->partition, (long long)base_offset,
             (long long)*next_offset);
     *next_offset = base_offset + options->batch_records;
@@ -196,6 +212,96 @@ static void read_answers(struct run *run, struct producer *producer) {
     } while (producer->answered > answered && channel_holds_received(&producer->channel));
 }
 
+/* Thousands of connections need more descriptors than the usual soft limit. */
+static void allow_descriptors(int connections) {
+    enum { OTHERS = 16 };
+    struct rlimit limit;
+    rlim_t needed = (rlim_t)connections + OTHERS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) die("getrlimit: %s", strerror(errno));
+    if (limit.rlim_cur >= needed) return;
+    if (limit.rlim_max < needed)
+        die("%d connections need %d descriptors, the hard limit is %llu", connections, (int)needed,
+            (unsigned long long)limit.rlim_max);
+    limit.rlim_cur = needed;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) die("setrlimit: %s", strerror(errno));
+}
+
+struct leaders {
+    int *of_partition; /* the port of each partition's leader */
+    int *ports;        /* each port once */
+    size_t ports_count;
+};
+
+static struct leaders parse_leaders(const struct options *options) {
+    struct leaders leaders = {.of_partition = take_memory(sizeof(int) * (size_t)options->partitions),
+                              .ports = take_memory(sizeof(int) * (size_t)options->partitions)};
+    const char *at = options->leaders;
+    for (int i = 0; i < options->partitions; i++) {
+        char *end;
+        long port = strtol(at, &end, 10);
+        if (end == at || port < 1 || port > 65535 || *end != (i + 1 < options->partitions ? ',' : '\0'))
+            die("--leaders must be %d ports, not '%s'", options->partitions, options->leaders);
+        leaders.of_partition[i] = (int)port;
+        size_t known = 0;
+        while (known < leaders.ports_count && leaders.ports[known] != port) known++;
+        if (known == leaders.ports_count) leaders.ports[leaders.ports_count++] = (int)port;
+        at = end + 1;
+    }
+    return leaders;
+}
+
+/* Its own partition where there are as many connections as partitions, else those of one broker in turn.  Returns the
+ * broker's port. */
+static int take_partitions(struct producer *producer, size_t index, const struct options *options,
+                           const struct leaders *leaders) {
+    size_t partitions = (size_t)options->partitions;
+    int keeps_to_one = (size_t)options->connections >= partitions;
+    int port = keeps_to_one ? leaders->of_partition[index % partitions] : leaders->ports[index % leaders->ports_count];
+    producer->partitions = take_memory(sizeof(int32_t) * (keeps_to_one ? 1 : partitions));
+    for (size_t i = 0; i < partitions; i++)
+        if (keeps_to_one ? i == index % partitions : leaders->of_partition[i] == port)
+            producer->partitions[producer->partitions_count++] = (int32_t)i;
+    return port;
+}
+
+static void open_producer(struct run *run, struct producer *producer, size_t index, const struct leaders *leaders) {
+    struct options own = *run->options;
+    if (leaders->of_partition != NULL) own.port = take_partitions(producer, index, run->options, leaders);
+    producer->channel = open_channel(&own);
+    producer->watched = EPOLLIN;
+    struct epoll_event event = {.events = producer->watched, .data.ptr = producer};
+    if (epoll_ctl(run->epoll, EPOLL_CTL_ADD, producer->channel.fd, &event) != 0) die("epoll: %s", strerror(errno));
+    prepare_slots(run, producer);
+}
+
+/* Sends what may be sent, and waits for the socket where it accepts no more. */
+static void serve(struct run *run, struct producer *producer, int64_t now) {
+    assign_frames(run, producer, now);
+    write_frames(run, producer);
+    int waits = producer->written < producer->assigned || channel_flush(&producer->channel);
+    uint32_t watched = EPOLLIN | (waits ? EPOLLOUT : 0);
+    if (watched == producer->watched) return;
+    producer->watched = watched;
+    struct epoll_event event = {.events = watched, .data.ptr = producer};
+    if (epoll_ctl(run->epoll, EPOLL_CTL_MOD, producer->channel.fd, &event) != 0) die("epoll: %s", strerror(errno));
+}
+
+/* Waits, then reads the answers that have come and serves their connections. */
+static void serve_ready(struct run *run, int64_t wake) {
+    struct pollfd polled = {.fd = run->epoll, .events = POLLIN};
+    wait_for_news(&polled, 1, run->options, wake);
+    struct epoll_event events[EVENTS_MAX];
+    int ready = epoll_wait(run->epoll, events, EVENTS_MAX, 0);
+    if (ready < 0 && errno != EINTR) die("epoll: %s", strerror(errno));
+    for (int i = 0; i < ready; i++) {
+        struct producer *producer = events[i].data.ptr;
+        if (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP)) read_answers(run, producer);
+        int64_t now = now_ns();
+        measurement_tick(&run->measurement, run->options, now);
+        serve(run, producer, now);
+    }
+}
+
 int run_produce(const struct options *options) {
     struct run *run = take_memory(sizeof *run);
     run->options = options;
@@ -206,30 +312,23 @@ int run_produce(const struct options *options) {
     for (int i = 0; i < options->partitions; i++) run->next_offsets[i] = -1;
 
     size_t count = (size_t)options->connections;
+    struct leaders leaders = {0};
+    if (options->leaders != NULL) leaders = parse_leaders(options);
+    run->has_one_writer = count == 1 || (options->leaders != NULL && count == (size_t)options->partitions);
+    allow_descriptors(options->connections);
+    run->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (run->epoll < 0) die("epoll: %s", strerror(errno));
     struct producer *producers = take_memory(sizeof(struct producer) * count);
-    struct pollfd *polled = take_memory(sizeof(struct pollfd) * count);
-    for (size_t i = 0; i < count; i++) {
-        producers[i].channel = open_channel(options);
-        polled[i].fd = producers[i].channel.fd;
-        prepare_slots(run, &producers[i]);
-    }
+    for (size_t i = 0; i < count; i++) open_producer(run, &producers[i], i, &leaders);
     measurement_start(&run->measurement, options, options->requests > 0);
     run->started_ns = now_ns();
-    for (;;) {
+    for (size_t i = 0; i < count; i++) serve(run, &producers[i], run->started_ns);
+    while (run->assigned_total > run->answered_total || may_send(run)) {
+        serve_ready(run, may_send(run) ? wake_ns(run, producers, count) : 0);
         int64_t now = now_ns();
         measurement_tick(&run->measurement, options, now);
-        uint64_t open_count = 0;
-        for (size_t i = 0; i < count; i++) {
-            assign_frames(run, &producers[i], now);
-            write_frames(run, &producers[i]);
-            open_count += producers[i].assigned - producers[i].answered;
-            int waits = producers[i].written < producers[i].assigned || channel_flush(&producers[i].channel);
-            polled[i].events = (short)(POLLIN | (waits ? POLLOUT : 0));
-        }
-        if (open_count == 0 && !may_send(run)) break;
-        wait_for_news(polled, count, options, may_send(run) ? wake_ns(run, producers, count) : 0);
-        for (size_t i = 0; i < count; i++)
-            if (polled[i].revents & (POLLIN | POLLERR | POLLHUP)) read_answers(run, &producers[i]);
+        if (next_due_ns(run) == 0) continue; /* each answer lets its own connection send */
+        for (size_t i = 0; i < count; i++) serve(run, &producers[i], now);
     }
     measurement_stop(&run->measurement, now_ns());
     return measurement_print(&run->measurement, options);

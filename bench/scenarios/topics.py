@@ -30,7 +30,7 @@ def delete_topic(peer: Peer, topic: str) -> None:
     with Wire(peer.port) as wire:
         wire.delete_topic(topic)
     deadline = time.monotonic() + DELETION_TIMEOUT_S
-    while any(peer.data_dir.glob(f"{topic}*")) and time.monotonic() < deadline:
+    while any(peer.data_dir.rglob(f"{topic}*")) and time.monotonic() < deadline:
         time.sleep(0.1)
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
 from pathlib import Path
 
 import pytest
 from bench.groups.board import Board, NotSettled
 from bench.groups.load_study import coordinator_partition, missed_promises, offset_of
 from bench.groups.member import assign_ranges
-from bench.groups.requests import assignment, read_assignment
+from bench.groups.requests import assignment, read_assignment, read_fetched
 from bench.groups.study import rebalance_table
+from bench.growth.idle import KB_PER_CONNECTION
+from bench.growth.load import CPU_US, REQUESTS_PER_S
+from bench.growth.table import growth_table
 from bench.paper.study import check_stored, paper_table, scenario_name
 from bench.raw_client.load import LoadFailed, ProduceLoad
 from bench.studies import STUDIES, CannotContinue, continued
@@ -19,6 +23,7 @@ from bench.study import ROUND, Observed, number, percentile, write
 from bench.tls.study import CORES, CPU_PER_GB, FETCH, TLS, line_name, tls_table
 from bench.transactions.study import COMMIT_P50_MS, COMMIT_P99_MS, CPU_MS, TRANSACTIONS_PER_S, transactions_table
 from bench.transactions.study import line_name as transactions_line
+from bench.wire import Reader
 
 
 def test_median_and_spread_are_of_all_rounds_of_one_peer() -> None:
@@ -208,3 +213,43 @@ def test_table_of_transactions_compares_rates_and_shows_the_latency_of_commits()
     table = transactions_table(observed)
     assert "| 10 producers, 1 record | 200 | 500 | 2.50x | 300 | 1.50x |" in table
     assert "| 10 producers, 1 record | ottla-os | 1.5 | 4 | 0.2 |" in table
+
+
+@pytest.mark.parametrize(
+    ("two_processes", "verdict"),
+    [
+        (32.0, "1.60x of Apache Kafka by ottla-2p, aim 1.5x: met"),
+        (10.0, "1.40x of Apache Kafka by ottla-os, aim 1.5x: missed"),
+    ],
+)
+def test_table_of_growth_judges_the_better_form_by_the_ratios_of_the_rounds(two_processes: float, verdict: str) -> None:
+    observed = Observed({})
+    for round_index, speed in enumerate((1.0, 3.0)):
+        for name, rate in (("apache-kafka", 20.0), ("ottla-os", 28.0), ("ottla-2p", two_processes)):
+            figures = {ROUND: round_index, REQUESTS_PER_S: rate * speed, CPU_US: 10.0 if name == "ottla-os" else 11.0}
+            observed.add("clients-16-b50-f5", name, figures)
+    table = growth_table(observed)
+    assert f"* clients-16-b50-f5: {verdict}" in table
+    assert "processor time per request of ottla-2p is 1.10x of ottla-os's" in table
+
+
+def test_table_of_growth_judges_the_memory_of_an_idle_connection() -> None:
+    observed = Observed({})
+    for name, size in (("apache-kafka", 30.0), ("ottla-os", 9.0), ("ottla-2p", 11.0)):
+        observed.add("idle-10000", name, {KB_PER_CONNECTION: size})
+    words = [line for line in growth_table(observed).splitlines() if line.startswith("* idle")]
+    assert words == [
+        "* idle-10000: 9.0 kB/connection of ottla-os, aim 10: met",
+        "* idle-10000: 11.0 kB/connection of ottla-2p, aim 10: missed",
+    ]
+
+
+@pytest.mark.parametrize(("cut_bytes", "expected"), [(0, 57), (1, 50)])
+def test_follower_continues_after_the_last_whole_batch(cut_bytes: int, expected: int) -> None:
+    def batch(base_offset: int, records: int) -> bytes:
+        return struct.pack(">qiibihi", base_offset, 60, 0, 2, 0, 0, records - 1) + bytes(45)
+
+    records = (batch(40, 10) + batch(50, 7))[: 2 * 72 - cut_bytes]
+    head = struct.pack(">ihi", 0, 0, 0) + struct.pack(">ih", 1, 1) + b"t" + struct.pack(">iih", 1, 0, 0)
+    answer = head + struct.pack(">qqqii", 57, 57, 0, -1, -1) + struct.pack(">i", len(records)) + records
+    assert read_fetched(Reader(answer), 40) == (0, expected)

@@ -98,6 +98,21 @@ def test_topic_is_gone_after_its_deletion(wire: Wire) -> None:
     assert wire.partitions("short-lived") == []
 
 
+def test_clients_write_to_their_own_partition_or_to_those_of_their_broker(kafka: ApacheKafka, wire: Wire) -> None:
+    wire.create_topic("owned", 3)
+    ports = wire.leader_ports("owned")
+    assert ports == (kafka.port,) * 3
+    # How many each client sends depends on which answers come first; their sum does not.
+    put_load(ProduceLoad(1, 2, 3, requests=12, connections=3, leader_ports=ports), kafka.port, "owned")
+    ends = wire.end_offsets("owned", 3)
+    assert sum(end or 0 for end in ends.values()) == 12
+    assert all(ends.values()), "each client has written to its partition"
+    put_load(ProduceLoad(1, 2, 3, requests=6, connections=1, leader_ports=ports), kafka.port, "owned")
+    assert wire.end_offsets("owned", 3) == {index: (end or 0) + 2 for index, end in ends.items()}, "in turn"
+    wire.grow_topic("owned", 5)
+    assert wire.leader_ports("owned") == (kafka.port,) * 5
+
+
 @pytest.fixture(scope="module")
 def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBroker, Keys]]:
     try:
