@@ -44,7 +44,7 @@ RANK: Final = {area: len(ROWS) - row for row, areas in enumerate(ROWS) for area 
 # The same for the rooms of the two largest folders; a file beside the rooms is a row member by its own name.
 ROOM_ROWS: Final = {
     "broker": (
-        {"server"},
+        {"processes", "server"},
         {"broker"},
         {"assembly"},
         {"monitoring"},

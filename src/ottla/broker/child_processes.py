@@ -20,13 +20,13 @@ from ottla.model.listener import address_text
 from ottla.model.serve_options import RegistryOptions
 from ottla.observe.events import fields
 from ottla.runtime.clock import Clock
+from ottla.runtime.restart_delays import RestartDelays
 
 log = logging.getLogger(__name__)
 
 # The line that ends a child process in order; one whose broker is gone reads the end of the file.
 END: Final = b"end\n"
-_BACKOFF_S_MIN: Final = 0.5
-_BACKOFF_S_MAX: Final = 30.0
+_DELAYS_MS: Final = (500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000)
 # A process that has run for so long did start.
 _STARTED_AFTER_MS: Final = 30_000
 
@@ -76,7 +76,7 @@ class ChildProcess:
             await process.wait()
 
     async def _keep(self) -> None:
-        backoff_s = _BACKOFF_S_MIN
+        delays = RestartDelays(_DELAYS_MS, _STARTED_AFTER_MS)
         while True:
             started_ms = self._clock.monotonic_ms()
             try:
@@ -90,10 +90,7 @@ class ChildProcess:
             except OSError as error:
                 # No descriptors, processes or memory left: the machine may have them again.
                 log.warning("part.not_started", extra=fields(part=self._name, error=str(error)))
-            if self._clock.monotonic_ms() - started_ms >= _STARTED_AFTER_MS:
-                backoff_s = _BACKOFF_S_MIN
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, _BACKOFF_S_MAX)
+            await asyncio.sleep(delays.after(self._clock.monotonic_ms() - started_ms) / 1_000)
 
 
 def audit_process(

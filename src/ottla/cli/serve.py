@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,11 +12,13 @@ import click
 
 from ottla.cli.client_flags import insecure_listen_flag
 from ottla.cli.config_file import given_settings
+from ottla.model.broker_settings import TREE_SOCKET, ZOOKEEPER_CONNECT
 from ottla.model.errors import ConfigError
 from ottla.model.http_settings import ADMIN
 from ottla.model.listener import Listener, parse_flag, parse_http
-from ottla.model.serve_options import DEFAULT_DATA_DIR, serve_options
+from ottla.model.serve_options import DEFAULT_DATA_DIR, ServeOptions, serve_options
 from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, start_logging
+from ottla.storage.directory.process_places import PROCESSES_FILE, PROCESSES_FOLDER
 
 
 @click.command(name="serve")
@@ -34,6 +37,13 @@ from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, start_logging
     metavar="HOST:PORT,.../CHROOT",
     help="Be one of the brokers that share this ZooKeeper, HOST:PORT,HOST:PORT/CHROOT.  [default: zookeeper.connect]",
 )
+@click.option(
+    "--processes",
+    metavar="N",
+    help="Run N broker processes that share the port and divide the partitions, on Linux; `auto` is one for each "
+    "core.  [default: as many as there were, at first 1]",
+)
+@click.option("--log-broker", hidden=True, help="The number of this process in the log of several.")
 @click.option(
     "--config",
     "config_option",
@@ -61,19 +71,23 @@ def command(
     data_dir: str | None,
     addresses: tuple[str, ...],
     zookeeper: str | None,
+    processes: str | None,
+    log_broker: str | None,
     config_option: Path | None,
     assignments: tuple[str, ...],
     insecure_listen: bool,
     admin_listen: str | None,
     log_level: str,
-) -> None:
+) -> int:
     """Run a broker until SIGTERM or Ctrl-C.
 
     CONFIG is a file as for --config, so that the command line of Apache Kafka's start script works here too.
+
+    With --processes a supervisor starts the brokers, holds what they share, and starts again those that end.
     """
     if config_argument is not None and config_option is not None:
         raise click.UsageError("The configuration is named twice: as an argument and by --config.")
-    start_logging(log_level)
+    start_logging(log_level, own_facts={} if log_broker is None else {"broker": log_broker})
     settings = given_settings(assignments, config_option or config_argument, zookeeper=zookeeper)
     listen = tuple(named_listeners(addresses))
     options = serve_options(
@@ -83,6 +97,14 @@ def command(
         admin_listener=None if admin_listen is None else admin_listener(admin_listen),
         insecure_listen=insecure_listen,
     )
+
+    if processes is not None or may_be_of_processes(options):
+        from ottla.cli.processes import ServeFlags, serve_processes
+
+        flags = ServeFlags(config_option or config_argument, assignments, insecure_listen, log_level)
+        status = serve_processes(options, processes, flags)
+        if status is not None:
+            return status
 
     # 290 modules and the logs, of which nothing is garbage; `serve` enables it again when the broker is ready.
     gc.disable()
@@ -97,6 +119,14 @@ def command(
 
         error.hint = f"{holder_of(error.host, error.port)}: {CHOOSE_ANOTHER}"
         raise
+    return 0
+
+
+def may_be_of_processes(options: ServeOptions) -> bool:
+    """Whether several processes served the directory last, and this is not one of them."""
+    settings = options.settings
+    is_one_of_several = settings[ZOOKEEPER_CONNECT] is not None or settings[TREE_SOCKET] is not None
+    return not is_one_of_several and os.path.exists(os.path.join(options.data_dir, PROCESSES_FOLDER, PROCESSES_FILE))
 
 
 def admin_listener(address: str) -> Listener:

@@ -68,8 +68,8 @@ ZOOKEEPER_CONNECT: Final = optional_text(
 )
 TREE_SOCKET: Final = optional_text(
     "tree.socket",
-    "The Unix socket of the process that holds the tree of a cluster on one machine, as `ottla cluster up` starts it; "
-    "instead of `zookeeper.connect`.",
+    "The Unix socket of the process that holds the tree of a cluster on one machine, as `ottla cluster up` and `ottla "
+    "serve --processes` start it; instead of `zookeeper.connect`.",
 )
 ZOOKEEPER_SESSION_TIMEOUT_MS: Final = int32(
     "zookeeper.session.timeout.ms",
@@ -94,6 +94,11 @@ LISTENERS: Final = word(
 )
 ADVERTISED_LISTENERS: Final = optional_text(
     "advertised.listeners", "The address that clients connect to.  Unset: the one that the client reached."
+)
+SHARED_LISTENERS: Final = optional_text(
+    "shared.listeners",
+    "Further addresses of some `listeners`, by their names, that other brokers of this machine and user have too: the "
+    "kernel spreads connections over them (SO_REUSEPORT).  `ottla serve --processes` sets it.",
 )
 LISTENER_SECURITY_PROTOCOL_MAP: Final = word(
     "listener.security.protocol.map",
@@ -624,6 +629,7 @@ BROKER_SETTING_GROUPS: Final[Mapping[str, tuple[AnySetting, ...]]] = {
     "Connections": (
         LISTENERS,
         ADVERTISED_LISTENERS,
+        SHARED_LISTENERS,
         LISTENER_SECURITY_PROTOCOL_MAP,
         CONTROLLER_LISTENER_NAMES,
         SOCKET_REQUEST_MAX_BYTES,

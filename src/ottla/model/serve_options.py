@@ -19,6 +19,8 @@ from ottla.model.broker_settings import (
     SCHEMA_REGISTRY_LISTENERS,
     SCHEMA_REGISTRY_TOPIC,
     SCHEMA_REGISTRY_TOPIC_REPLICATION_FACTOR,
+    SHARED_LISTENERS,
+    TREE_SOCKET,
 )
 from ottla.model.errors import ConfigError
 from ottla.model.http_settings import (
@@ -97,6 +99,8 @@ class ServeOptions:
     data_dir: str
     listeners: tuple[Listener, ...]
     advertised: tuple[Listener, ...] = field(default=())
+    # Addresses that other brokers of this machine listen on, too, by the names of `listeners`.
+    shared: tuple[Listener, ...] = field(default=())
     admin_listener: Listener | None = None
     registry: RegistryOptions | None = None
     # The name of the listener at which brokers reach each other, when one is for them alone.
@@ -151,6 +155,7 @@ def serve_options(
         data_dir=data_dir_of(settings) if data_dir is None else data_dir,
         listeners=listeners,
         advertised=_advertised(settings, listeners),
+        shared=_shared(settings, listeners),
         admin_listener=admin_listener,
         registry=_registry(settings, insecure_listen=insecure_listen),
         inter_broker_name=_inter_broker_name(settings, listeners),
@@ -199,7 +204,7 @@ def _former_inter_broker_name(settings: BrokerSettings, listeners: tuple[Listene
 
 def _registry(settings: BrokerSettings, *, insecure_listen: bool) -> RegistryOptions | None:
     text = settings[SCHEMA_REGISTRY_LISTENERS]
-    if text is None:
+    if not text:
         return None
     listener = parse_http(text, setting="schema.registry.listeners", name=REGISTRY)
     own_settings = settings.of_listener(REGISTRY)
@@ -368,6 +373,28 @@ def _advertised(settings: BrokerSettings, listeners: tuple[Listener, ...]) -> tu
                 hint="use the same names in listeners and advertised.listeners",
             )
     return tuple(each for each in advertised if each.name in names)
+
+
+def _shared(settings: BrokerSettings, listeners: tuple[Listener, ...]) -> tuple[Listener, ...]:
+    text = settings[SHARED_LISTENERS]
+    if text is None:
+        return ()
+    if settings[TREE_SOCKET] is None:
+        raise ConfigError(
+            "shared.listeners is set, and the broker shares no tree with others of this machine",
+            hint="remove it: `ottla serve --processes` sets it for the brokers that it starts",
+        )
+    protocols = {listener.name: listener.protocol for listener in listeners}
+    shared = parse_listeners(text, setting="shared.listeners")
+    for each in shared:
+        if each.name not in protocols:
+            raise ConfigError(
+                f"shared.listeners: {each.name} is not among the listeners {', '.join(sorted(protocols))}",
+                hint="use the same names in listeners and shared.listeners",
+            )
+        if each.port == 0:
+            raise ConfigError(f"shared.listeners: {each} names no port", hint="brokers share a port that they know")
+    return tuple(each._replace(protocol=protocols[each.name]) for each in shared)
 
 
 def data_dir_of(settings: BrokerSettings) -> str:

@@ -22,6 +22,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Final, NamedTuple, TextIO
 
 from ottla.observe.text import safe_line, safe_value
@@ -96,14 +97,21 @@ def line_of(name: str, facts: Mapping[str, object]) -> str:
 
 
 class EventFormatter(logging.Formatter):
-    """Formats our events, and those of libraries, as lines of one form."""
+    """Formats our events, and those of libraries, as lines of one form.
+
+    `own_facts` are at the end of each event: which of several processes wrote it to their log.
+    """
+
+    def __init__(self, own_facts: Mapping[str, object] = MappingProxyType({})) -> None:
+        super().__init__()
+        self._own_text = "".join(f" {key}={safe_value(fact)}" for key, fact in own_facts.items())
 
     def format(self, record: logging.LogRecord) -> str:
         return "\n".join(self._lines(record, f"{_time_text(record)} {record.levelname}"))
 
     def _lines(self, record: logging.LogRecord, head: str) -> list[str]:
         facts = getattr(record, _FACTS, {})
-        lines = [f"{head} {_event_text(record, facts)}"]
+        lines = [f"{head} {_event_text(record, facts)}{self._own_text}"]
         for fact in facts.values():
             if isinstance(fact, MultilineFact):
                 lines += _marked(fact.lines)
@@ -120,11 +128,18 @@ class JournalFormatter(EventFormatter):
         return "\n".join(f"{mark}{line}" for line in self._lines(record, record.levelname))
 
 
-def start_logging(level: str = DEFAULT_LEVEL, stream: TextIO | None = None) -> None:
-    """Send events of this level and above to `stream` (standard error).  Called once, by the program's entry."""
+def start_logging(
+    level: str = DEFAULT_LEVEL,
+    stream: TextIO | None = None,
+    own_facts: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Send events of this level and above to `stream` (standard error).  Called once, by the program's entry.
+
+    `own_facts`: see `EventFormatter`.
+    """
     stream = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JournalFormatter() if is_journal(stream) else EventFormatter())
+    handler.setFormatter(JournalFormatter(own_facts) if is_journal(stream) else EventFormatter(own_facts))
     handler.addFilter(FrequentEvents())
     root = logging.getLogger()
     root.handlers[:] = [handler]

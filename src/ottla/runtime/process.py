@@ -106,6 +106,21 @@ def notify(state: str) -> None:
         pass
 
 
+_CPU_MAX: Final = Path("/sys/fs/cgroup/cpu.max")
+
+
+def usable_cores_count() -> int:
+    """How many cores this process may use: those that it is bound to, and no more than its container's share."""
+    bound_count = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    try:
+        # cgroups v2: microseconds of processor time in each period, or `max`.
+        quota, period = _CPU_MAX.read_text(encoding="ascii").split()
+        share = bound_count if quota == "max" else int(quota) // int(period)
+    except (OSError, ValueError):
+        share = bound_count
+    return max(1, min(bound_count, share))
+
+
 def is_root() -> bool:
     """Whether the process has every right on this machine: a flaw in it is one of the machine."""
     return os.geteuid() == 0

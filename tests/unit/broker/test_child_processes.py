@@ -21,7 +21,7 @@ def test_part_that_cannot_be_started_is_tried_again_and_the_broker_stops_in_orde
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, child_processes.__name__)
-    monkeypatch.setattr(child_processes, "_BACKOFF_S_MIN", 0)
+    monkeypatch.setattr(child_processes, "_DELAYS_MS", (0,))
 
     async def run() -> None:
         part = ChildProcess("registry", ["/no/such/program"], FakeClock(), 1)

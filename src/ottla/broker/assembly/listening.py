@@ -22,6 +22,8 @@ class Listening(NamedTuple):
     """The bound sockets, one for each listener of the options, and the addresses that clients get."""
 
     sockets: Sequence[socket.socket]
+    # Of `ServeOptions.shared`; they listen when requests are served, since another broker answers until then.
+    shared: Sequence[socket.socket]
     # Of each listener; None: it does not use TLS.
     tls: Sequence[TlsServer | None]
     # The same of SASL.
@@ -37,12 +39,15 @@ def bind_listeners(start: BrokerStart) -> Listening:
     """
     tls = [tls_of(start, each) for each in start.options.listeners]
     login_plans = [plan_login(start, each) for each in start.options.listeners]
-    sockets = [bind(each.host, each.port, listens=start.is_sole) for each in start.options.listeners]
-    for each in sockets:
+    # The process that started brokers with shared addresses keeps their ports bound: they share all of them.
+    shares = bool(start.options.shared)
+    sockets = [bind(each.host, each.port, listens=start.is_sole, shares=shares) for each in start.options.listeners]
+    shared = [bind(each.host, each.port, listens=False, shares=True) for each in start.options.shared]
+    for each in (*sockets, *shared):
         start.closing.callback(each.close)
     addresses = [each.getsockname()[:2] for each in sockets]
     own_id = start.node_id if start.is_sole else None
-    return Listening(sockets, tls, login_plans, addresses, Advertising(start.options, addresses, own_id=own_id))
+    return Listening(sockets, shared, tls, login_plans, addresses, Advertising(start.options, addresses, own_id=own_id))
 
 
 class CertificateReloads:

@@ -28,7 +28,7 @@ from ottla.broker.handlers import CALLBACK_HANDLERS
 from ottla.broker.handlers.fetch import FetchHandler
 from ottla.broker.handlers.produce import ProduceHandler
 from ottla.broker.net.limits import DRAIN_MS
-from ottla.broker.net.listener import ConnectionLimits, Listener, ListenerSecurity
+from ottla.broker.net.listener import ConnectionLimits, Listener, ListenerSecurity, listen
 from ottla.broker.net.ready_connections import ReadyConnections
 from ottla.broker.net.request_meter import RequestMeter, SlowRequests
 from ottla.broker.net.request_tasks import RequestTasks
@@ -206,6 +206,10 @@ def accept_connections(
 ) -> Sequence[Listener]:
     """Requests are served from now on; at the stop those in progress are answered before the parts below stop."""
     limits = _connection_limits(start)
+    plans = list(zip(start.options.listeners, listening.tls, logins, strict=True))
+    by_name = {named.name: (named, tls, login) for named, tls, login in plans}
+    own = zip(listening.sockets, plans, strict=True)
+    shared = zip(listening.shared, [by_name[each.name] for each in start.options.shared], strict=True)
     listeners = [
         Listener(
             each,
@@ -221,10 +225,10 @@ def accept_connections(
             quotas_of=quotas.of_listener(named.name, start.options.inter_broker_name),
             addresses=quotas.addresses,
         )
-        for each, named, tls, login in zip(
-            listening.sockets, start.options.listeners, listening.tls, logins, strict=True
-        )
+        for each, (named, tls, login) in (*own, *shared)
     ]
+    for each in listening.shared:
+        listen(each)
     for listener in listeners:
         quotas.limits_changed.subscribe(listener.follow_quotas)
         listener.start()

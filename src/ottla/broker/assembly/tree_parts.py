@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +23,7 @@ from ottla.storage.directory import directory_identity, directory_tree
 from ottla.storage.directory.directory_lock import FileLock
 from ottla.storage.directory.directory_space import DirectorySpace
 from ottla.storage.directory.disk_space import SpaceRules
+from ottla.storage.directory.process_places import PROCESSES_FOLDER
 
 if TYPE_CHECKING:
     from ottla.broker.tree.directory_generation import DirectoryGeneration
@@ -128,5 +130,10 @@ async def _open_generation(
     start.closing.push_async_callback(generation.stop)
     # Before anything is written there: a copy that is refused stays as it is.
     await start.retries.until_done(generation.check)
-    directory_tree.mark_shared(disk, path)
+    directory_tree.mark_shared(disk, path, _home(start))
     return generation
+
+
+def _home(start: BrokerStart) -> str:
+    folder = os.path.basename(os.path.dirname(start.settings[setting.TREE_SOCKET] or ""))
+    return directory_tree.OF_PROCESSES if folder == PROCESSES_FOLDER else directory_tree.SHARED

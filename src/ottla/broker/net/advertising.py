@@ -2,7 +2,8 @@
 
 A standalone broker returns the address that the client itself used, which works through port forwards, containers'
 names and loopback alike.  Brokers of a cluster register an address for each listener, and each of them returns
-the same addresses to a client: those of the listener that it connected to, by the listener's name.
+the same addresses to a client: those of the listener that it connected to, by the listener's name.  Brokers that share
+a port are on one machine: each returns the host that the client itself used, with the port of each broker.
 """
 
 from __future__ import annotations
@@ -41,11 +42,15 @@ class Advertising:
         self._own_id = own_id
         self._names: dict[int, str] = {}
         self._by_port: dict[int, tuple[str, int]] = {}
+        # Listeners of brokers that are all on this machine, where no host is given for clients.
+        self._of_one_machine = {each.name for each in options.shared} - by_name.keys()
         for listener, (_, port) in zip(options.listeners, addresses, strict=True):
             self._names[port] = listener.name
             advertised = by_name.get(listener.name)
             if advertised is not None:
                 self._by_port[port] = advertised
+        for listener in options.shared:
+            self._names[listener.port] = listener.name
 
     def address_for(self, local_address: tuple[str, int]) -> tuple[str, int]:
         """Host and port of this broker to return to a client that connected to `local_address`."""
@@ -55,6 +60,7 @@ class Advertising:
     def brokers_for(self, local_address: tuple[str, int], live: BrokersView) -> list[BrokerAddress]:
         """The live brokers to return to that client, by id; brokers without its listener are left out, as in Kafka."""
         name = self._names.get(local_address[1])
+        own_host = without_mapping(local_address[0]) if name in self._of_one_machine else None
         found: list[BrokerAddress] = []
         for node_id in sorted(live.by_id):
             registration = live.by_id[node_id].registration
@@ -62,7 +68,7 @@ class Advertising:
                 found.append(BrokerAddress(node_id, *self.address_for(local_address), registration.rack))
                 continue
             found += [
-                BrokerAddress(node_id, listener.host, listener.port, registration.rack)
+                BrokerAddress(node_id, own_host or listener.host, listener.port, registration.rack)
                 for listener in registration.listeners
                 if listener.name == name
             ]
@@ -78,6 +84,9 @@ def registered_listeners(
     for listener, (bound_host, port) in zip(options.listeners, addresses, strict=True):
         if listener.name in advertised:
             host, port = advertised[listener.name].host, advertised[listener.name].port
+        elif options.shared:
+            # The others are on this machine, and clients get another host: `brokers_for`.
+            host, _ = reachable((bound_host, port))
         else:
             host = _reachable_host(listener, bound_host, host_name)
         found.append(BrokerListener(listener.name, listener.protocol, host, port))

@@ -156,15 +156,18 @@ class ListenerSecurity(NamedTuple):
     login_bytes_max: int = 0
 
 
-def bind(host: str, port: int, *, listens: bool = True) -> socket.socket:
+def bind(host: str, port: int, *, listens: bool = True, shares: bool = False) -> socket.socket:
     """A listening socket; `ConfigError` says why the address cannot be bound.
 
-    Without `listens` it has its address, and connections are refused until `listen`.
+    Without `listens` it has its address, and connections are refused until `listen`.  With `shares` other processes
+    of this user that share may have the same address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shares:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind((host, port))
     except (OSError, OverflowError) as error:
         listening.close()

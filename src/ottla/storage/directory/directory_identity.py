@@ -22,6 +22,7 @@ from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
 from ottla.storage.directory.directory_lock import LOCK_FILE, FileLock
 from ottla.storage.directory.log_completeness import KEPT_FROM, NOT_KEPT
+from ottla.storage.directory.process_places import PROCESSES_FOLDER
 from ottla.storage.errors import DirectoryUnusable, ForeignDirectory
 from ottla.storage.log_files import base_offsets_in, topic_partition_of
 
@@ -34,9 +35,12 @@ DIRECTORY_ID: Final = "directory.id"
 # A backup's list of its content, and the mark of a directory that one is being restored into.
 BACKUP_MANIFEST_FILE: Final = "backup.json"
 RESTORING_FILE: Final = ".restoring"
-# Files that an otherwise empty directory may hold: of an interrupted start, doctor's probe, a fresh volume.
+# Files that an otherwise empty directory may hold: of an interrupted start, doctor's probe, a fresh volume, and the
+# folder of its further brokers.
 PROBE_FILE: Final = ".ottla-doctor"
-_WITHOUT_OWNER: Final = frozenset({LOCK_FILE, PROBE_FILE, f"{checkpoints.META_PROPERTIES_FILE}.tmp", "lost+found"})
+_WITHOUT_OWNER: Final = frozenset(
+    {LOCK_FILE, PROBE_FILE, f"{checkpoints.META_PROPERTIES_FILE}.tmp", "lost+found", PROCESSES_FOLDER}
+)
 BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
 BOOT_NOTE_FILE: Final = "boot-id"
 # The kernel's is 36 characters and a line end.

@@ -1,7 +1,7 @@
 """Whether the tree that belongs to a data directory is in the directory itself, or shared with other brokers.
 
 A directory whose tree is shared must not be started with an embedded tree: that would not have its topics, or have
-them as they were before.  So `meta.properties` records that it is shared.
+them as they were before.  So `meta.properties` records that it is shared, and where the tree is.
 """
 
 from __future__ import annotations
@@ -16,20 +16,35 @@ from ottla.storage.errors import ForeignDirectory
 # The tree of a standalone broker.
 TREE_FILE: Final = "tree.sqlite"
 TREE_NAME: Final = "ottla.tree"
+# Where a shared one is: with a ZooKeeper or another process, or with the supervisor of `ottla serve --processes`.
 SHARED: Final = "zookeeper"
+OF_PROCESSES: Final = "processes"
 
 
-def mark_shared(disk: Disk, path: str) -> None:
+def mark_shared(disk: Disk, path: str, home: str = SHARED) -> None:
     """From now on the directory's tree is one that brokers share.  The directory must be claimed and locked."""
     found = checkpoints.read_meta_properties(disk, path)
     assert found is not None
-    if found.get(TREE_NAME) != SHARED:
-        checkpoints.write_meta_properties(disk, path, {**found, TREE_NAME: SHARED})
+    if found.get(TREE_NAME) != home:
+        checkpoints.write_meta_properties(disk, path, {**found, TREE_NAME: home})
+
+
+def mark_own(disk: Disk, path: str) -> None:
+    """From now on the tree in the directory is that of its broker alone.  The directory must be locked."""
+    found = checkpoints.read_meta_properties(disk, path) or {}
+    if TREE_NAME in found:
+        checkpoints.write_meta_properties(disk, path, {name: text for name, text in found.items() if name != TREE_NAME})
+
+
+def shared_home(disk: Disk, path: str) -> str | None:
+    """`SHARED`, `OF_PROCESSES`, or None for a directory whose tree is its own."""
+    found = checkpoints.read_meta_properties(disk, path)
+    home = None if found is None else found.get(TREE_NAME)
+    return home if home in (SHARED, OF_PROCESSES) else None
 
 
 def is_shared(disk: Disk, path: str) -> bool:
-    found = checkpoints.read_meta_properties(disk, path)
-    return found is not None and found.get(TREE_NAME) == SHARED
+    return shared_home(disk, path) is not None
 
 
 def may_have_new_tree(disk: Disk, path: str) -> bool:
@@ -43,7 +58,13 @@ def may_have_new_tree(disk: Disk, path: str) -> bool:
 
 def require_own_tree(disk: Disk, path: str) -> None:
     """Raises `ForeignDirectory` for a directory whose tree is shared."""
-    if is_shared(disk, path):
+    home = shared_home(disk, path)
+    if home == OF_PROCESSES:
+        raise ForeignDirectory(
+            f"{path} belongs to one of the brokers of `ottla serve --processes`, which share a tree",
+            hint="name the data directory that they have together: the one with the folder `processes`",
+        )
+    if home is not None:
         raise ForeignDirectory(
             f"{path} belongs to a broker of a cluster: its topics are in the cluster's ZooKeeper, not in the directory",
             hint="start it with --zookeeper CONNECT, or give a standalone broker its own empty --data-dir",

@@ -1,0 +1,215 @@
+"""`ottla serve --processes N`: the brokers of one data directory, and the supervisor that is this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ottla.broker.net.listener import CHOOSE_ANOTHER, AddressTaken, bind
+from ottla.broker.processes.plan import (
+    admin_address,
+    has_several_replicas,
+    planned,
+    require_supported,
+    settings_of,
+)
+from ottla.broker.processes.recorded import BrokerProcess
+from ottla.broker.processes.supervisor import stop_left, supervise
+from ottla.broker.tree.holder import SOCKET_FILE
+from ottla.cli.output import say
+from ottla.model.broker_settings import NODE_ID, TREE_SOCKET, ZOOKEEPER_CONNECT
+from ottla.model.errors import ConfigError
+from ottla.model.identifiers import NodeId
+from ottla.model.listener import address_text
+from ottla.model.partition_state import NO_BROKER_EPOCH
+from ottla.model.serve_options import ServeOptions
+from ottla.runtime.event_loop import run
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.runtime.process import raise_open_files_limit, usable_cores_count
+from ottla.storage.directory import directory_identity, directory_tree
+from ottla.storage.directory.directory_lock import FileLock
+from ottla.storage.directory.log_completeness import record_complete_from
+from ottla.storage.directory.process_places import (
+    PROCESSES_FILE,
+    ProcessPlaces,
+    folder_of,
+    read_places,
+    write_places,
+)
+from ottla.storage.errors import DirectoryLocked, DirectoryUnusable, ForeignDirectory
+
+PROCESSES_MAX: Final = 64
+
+
+class ServeFlags(NamedTuple):
+    """The flags of `ottla serve` that each broker gets as they were given."""
+
+    config: Path | None
+    assignments: Sequence[str]
+    insecure_listen: bool
+    log_level: str
+
+
+def serve_processes(options: ServeOptions, processes: str | None, flags: ServeFlags) -> int | None:
+    """Run the brokers until they are stopped; the exit status, or None where one broker without a supervisor serves.
+
+    `processes` is the flag, None where it is not given.  Raises `OttlaError`.
+    """
+    count = None if processes is None else _count_of(processes)
+    data_dir, disk = os.path.abspath(options.data_dir), PosixDisk()
+    if count is not None and count > 1:
+        _require_own_tree(options)
+    saved = read_places(disk, data_dir)
+    if saved is None and (count is None or count == 1):
+        return None
+    if sys.platform != "linux":
+        raise ConfigError(
+            "--processes needs Linux: elsewhere the kernel does not spread the connections of a port over processes",
+            hint="leave it out, or run Ottla in a container or a virtual machine with Linux",
+        )
+    first_node_id = _node_id(disk, data_dir, options)
+    with ExitStack() as closing:
+        _claim_folder(disk, data_dir, first_node_id, saved, closing)
+        places = planned(saved, count, first_node_id, options, _free_port)
+        require_supported(options, len(places.brokers))
+        if saved is not None and len(places.brokers) < len(saved.brokers):
+            raise ConfigError(
+                f"{data_dir} has {len(saved.brokers)} brokers, and {len(places.brokers)} would leave out the "
+                "partitions of the others",
+                hint=f"start it with --processes {len(saved.brokers)}, or without the flag",
+            )
+        commands = {
+            place.node_id: _command(places, index, options, data_dir, flags)
+            for index, place in enumerate(places.brokers)
+        }
+        left = stop_left(data_dir, lambda process: tuple(commands.get(process.node_id, ())) == process.command)
+        _prepare_first(disk, data_dir, first_node_id, left, was_standalone=saved is None)
+        _hold_ports(places, {process.node_id for process in left}, closing)
+        write_places(disk, data_dir, places._replace(is_spread=True))
+        if has_several_replicas(options):
+            say("note: replicas on one machine protect against the loss of one process's directory only", err=True)
+        raise_open_files_limit()
+        bootstrap = ",".join(address_text(each.host, each.port) for each in places.listeners)
+        admin = options.admin_listener
+        uses_tls = any(each.uses_tls for each in options.listeners) or (admin is not None and admin.uses_tls)
+        return run(supervise(data_dir, commands, left, bootstrap, reloads_certificates=uses_tls))
+
+
+def _count_of(text: str) -> int:
+    if text == "auto":
+        return min(usable_cores_count(), PROCESSES_MAX)
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= PROCESSES_MAX:
+        raise ConfigError(
+            f"--processes {text!r} is no count of processes", hint=f"write a number from 1 to {PROCESSES_MAX}, or auto"
+        )
+    return int(text)
+
+
+def _require_own_tree(options: ServeOptions) -> None:
+    for setting in (ZOOKEEPER_CONNECT, TREE_SOCKET):
+        if options.settings[setting] is not None:
+            raise ConfigError(
+                f"--processes is for the brokers of one machine, and {setting.name} names a tree that others share",
+                hint="leave one of them out; several brokers of a cluster on one machine are several `ottla serve`, "
+                "each with its own node.id, --data-dir and port",
+            )
+
+
+def _node_id(disk: PosixDisk, data_dir: str, options: ServeOptions) -> NodeId:
+    given = options.settings.given(NODE_ID)
+    found = None if given is not None else directory_tree.node_id_of(disk, data_dir)
+    return NodeId(options.settings[NODE_ID] if found is None else found)
+
+
+def _claim_folder(
+    disk: PosixDisk, data_dir: str, node_id: NodeId, saved: ProcessPlaces | None, closing: ExitStack
+) -> None:
+    """Make the supervisor's folder, and keep other supervisors out of it.  Raises `OttlaError`."""
+    folder, lock = folder_of(data_dir), FileLock()
+    try:
+        disk.make_directory(data_dir)
+        # Before anything is written there.
+        directory_identity.check(disk, data_dir, node_id, None)
+        home = directory_tree.shared_home(disk, data_dir)
+        if home == directory_tree.SHARED:
+            directory_tree.require_own_tree(disk, data_dir)
+        if home == directory_tree.OF_PROCESSES and saved is None:
+            raise ForeignDirectory(
+                f"{data_dir} was served by several processes, and {folder}/{PROCESSES_FILE} is not there",
+                hint="restore the file from a backup: it names the brokers that have its partitions",
+            )
+        disk.make_directory(folder)
+        lock.acquire(folder)
+    except DirectoryLocked as error:
+        hint = "another `ottla serve` runs these brokers: stop it first, or choose another --data-dir"
+        raise DirectoryLocked(str(error), hint=hint) from None
+    except OSError as error:
+        raise DirectoryUnusable(f"{data_dir} cannot be a data directory: {error.strerror or error}") from error
+    closing.callback(lock.release)
+
+
+def _prepare_first(
+    disk: PosixDisk, data_dir: str, node_id: NodeId, left: Sequence[BrokerProcess], *, was_standalone: bool
+) -> None:
+    """Claim the data directory for its first broker.  Raises `OttlaError`."""
+    if any(process.node_id == node_id for process in left):
+        return
+    lock = FileLock()
+    directory_identity.claim(disk, data_dir, node_id, lock)
+    try:
+        if was_standalone and directory_tree.cluster_id_of(disk, data_dir) is not None:
+            # As after `ottla cluster adopt`: its logs hold all that it reported so far.
+            record_complete_from(disk, data_dir, NO_BROKER_EPOCH)
+    finally:
+        lock.release()
+
+
+def _command(
+    places: ProcessPlaces, index: int, options: ServeOptions, data_dir: str, flags: ServeFlags
+) -> tuple[str, ...]:
+    """The command of the broker at `index`: the user's, with what is its own over it."""
+    place = places.brokers[index]
+    words = [sys.executable, "-m", "ottla", "serve", "--data-dir", place.path(data_dir)]
+    if flags.config is not None:
+        words += ["--config", str(flags.config)]
+    socket_path = f"{folder_of(data_dir)}/{SOCKET_FILE}"
+    own = [f"{name}={text}" for name, text in settings_of(places, index, options, socket_path).items()]
+    for assignment in (*flags.assignments, *own):
+        words += ["--set", assignment]
+    admin = admin_address(options, index)
+    if admin is not None:
+        words += ["--admin-listen", f"{admin.url_scheme}://{address_text(admin.host, admin.port)}"]
+    if flags.insecure_listen:
+        words.append("--insecure-listen")
+    return (*words, "--log-level", flags.log_level, "--log-broker", str(place.node_id))
+
+
+def _hold_ports(places: ProcessPlaces, left: set[NodeId], closing: ExitStack) -> None:
+    """Make sure that no other program has the ports, and keep them for the brokers.  Raises `ConfigError`."""
+    for index, shared in enumerate(places.listeners):
+        addresses = [] if left else [(shared.host, shared.port)]
+        addresses += [(shared.host, each.ports[index]) for each in places.brokers if each.node_id not in left]
+        for host, port in addresses:
+            _require_free(host, port)
+            closing.enter_context(bind(host, port, listens=False, shares=True))
+
+
+def _require_free(host: str, port: int) -> None:
+    """A listening socket is made for it: two that only have an address do not exclude each other."""
+    try:
+        bind(host, port).close()
+    except AddressTaken as error:
+        from ottla.cli.port_holder import holder_of
+
+        error.hint = f"{holder_of(error.host, error.port)}: {CHOOSE_ANOTHER}"
+        raise
+
+
+def _free_port(host: str) -> int:
+    with bind(host, 0, listens=False) as listening:
+        address: tuple[str, int] = listening.getsockname()[:2]
+        return address[1]

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.processes import ServeFlags, serve_processes
+from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.serve_options import serve_options
+from ottla.model.settings import BrokerSettings
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.checkpoints import write_meta_properties
+from ottla.storage.directory.directory_identity import FORMAT, FORMAT_NAME
+from ottla.storage.errors import ForeignDirectory
+
+FLAGS = ServeFlags(None, (), insecure_listen=False, log_level="info")
+
+
+def serve(directory: Path, processes: str | None, **texts: str) -> int | None:
+    settings = BrokerSettings.of({name.replace("_", "."): text for name, text in texts.items()})
+    return serve_processes(serve_options(settings, data_dir=str(directory)), processes, FLAGS)
+
+
+@pytest.mark.parametrize("processes", [None, "1"])
+def test_one_process_needs_no_supervisor_and_no_folder(tmp_path: Path, processes: str | None) -> None:
+    assert serve(tmp_path, processes) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("processes", ["0", "-1", "none", "65", "1e1", ""])
+def test_what_is_no_count_is_refused(tmp_path: Path, processes: str) -> None:
+    with pytest.raises(ConfigError, match="is no count of processes"):
+        serve(tmp_path, processes)
+
+
+@pytest.mark.parametrize("name", ["zookeeper_connect", "tree_socket"])
+def test_broker_of_another_tree_cannot_have_further_processes(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="names a tree that others share"):
+        serve(tmp_path, "2", **{name: "/somewhere"})
+    assert serve(tmp_path, "1", **{name: "/somewhere"}) is None
+
+
+def test_more_replicas_than_processes_are_refused_before_a_broker_is_started(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"default\.replication\.factor=3, and there are 2 processes"):
+        serve(tmp_path, "2", default_replication_factor="3")
+
+
+@pytest.mark.parametrize(
+    ("home", "problem"),
+    [("zookeeper", "its topics are in the cluster's ZooKeeper"), ("processes", r"processes\.json is not there")],
+)
+def test_directory_whose_tree_is_elsewhere_is_refused(tmp_path: Path, home: str, problem: str) -> None:
+    found = {"version": "1", "node.id": "0", FORMAT_NAME: FORMAT, "ottla.tree": home}
+    write_meta_properties(PosixDisk(), str(tmp_path), found)
+    with pytest.raises(ForeignDirectory, match=problem):
+        serve(tmp_path, "2")
+    assert [each.name for each in tmp_path.iterdir()] == ["meta.properties"]
+
+
+def test_directory_of_other_files_is_not_changed(tmp_path: Path) -> None:
+    (tmp_path / "letters").touch()
+    with pytest.raises(OttlaError, match="is not a data directory"):
+        serve(tmp_path, "2")
+    assert [each.name for each in tmp_path.iterdir()] == ["letters"]
