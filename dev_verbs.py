@@ -81,7 +81,8 @@ usage: ./dev VERB [arguments]
   serve    run a broker from this tree (arguments go to `ottla serve`)
   docs     the site of docs/, into site/ (open site/index.html); docs --serve shows it while pages are written
   bench    the benchmark beside Apache Kafka (needs Java, Maven and a C compiler), and
-           studies: bench paper|rebalance|growth|groups-load|cluster|client|spark|tls|transactions|upserts
+           studies: bench paper|rebalance|growth|groups-load|cluster|client|spark|tls|transactions|upserts;
+           bench soak: an hour of mixed load and kills, and whether memory, descriptors or latency drift
   chaos    producers and groups through many kills, their histories checked (minutes to hours);
            chaos cluster: three brokers and ZooKeeper, killed, paused, cut off from power,
            disks and network (tests/cluster/README.md);

@@ -25,6 +25,8 @@ from bench.scenarios import fresh_start
 from bench.scenarios.fetch import fetch_scenarios
 from bench.scenarios.produce import SPREADS, produce_scenarios
 from bench.scenarios.scenario import Scenario
+from bench.soak.run import NAME as SOAK
+from bench.soak.run import run_soak
 from bench.studies import STUDIES, run_study
 from bench.table import whole_table
 from bench.wire import BrokerRefused
@@ -35,6 +37,7 @@ RESULTS_DIR: Final = Path(__file__).with_name("results")
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     studies = "".join(f"\n  ./dev bench {study.name:<12} {study.summary}" for study in STUDIES.values())
+    studies += f"\n  ./dev bench {SOAK:<12} an hour of mixed load: whether memory, descriptors or latency drift"
     parser = argparse.ArgumentParser(
         prog="./dev bench",
         description="Ottla beside Apache Kafka, in the same run.",
@@ -127,6 +130,8 @@ def main(arguments: list[str]) -> int:
     try:
         if arguments and arguments[0] in STUDIES:
             return run_study(STUDIES[arguments[0]], arguments[1:])
+        if arguments and arguments[0] == SOAK:
+            return run_soak(arguments[1:])
         return run(parse(arguments))
     except (NoRawClient, KafkaUnavailable, NotAnswering, NotEnoughDisk, LoadFailed, BrokerRefused) as problem:
         print(f"bench: {problem}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""An hour of mixed load on several processes: whether memory, descriptors or latency drift."""
