@@ -5,34 +5,23 @@ from __future__ import annotations
 import threading
 import uuid
 
-import pytest
-
-from ottla.client.fetching.offsets import IsolationLevel
 from ottla.client.groups.subscription import Subscription
-from ottla.client.streams import fetch_loop
 from ottla.client.streams.connector_core import core_of
 from ottla.client.streams.fetch_loop import FetchLoop
 from ottla.client.streams.settings import StreamSettings
 from ottla.client.wire.destination.destination import Destination
-from ottla.client.wire.errors import CallTimedOut
+from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.wake_up import WakeUp
 from tests.eventually import eventually
 from tests.integration.conftest import NewTopicName
 from tests.unit.client.streams.scripted import Desk
 
 
-def test_offset_query_is_sent_again_when_no_broker_could_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
-
-    def no_broker(*arguments: object, isolation: IsolationLevel) -> object:
-        asked.append((arguments, isolation))
-        raise CallTimedOut("METADATA did not succeed in time")
-
-    monkeypatch.setattr(fetch_loop, "try_list_offsets", no_broker)
+def test_offset_query_is_sent_again_when_no_broker_could_answer() -> None:
     desk = Desk(auto_offset_reset="earliest")
     desk.start(0)
     loop = FetchLoop(desk.engine, "127.0.0.1:1", desk.settings, WakeUp(), name="consumer of a test")
-    while len(asked) < 2:
+    while RequestMeter.snapshot([loop.meter]).connections_failed_count < 2:
         loop.turn()
     # A thread that is closed before it starts only closes its resources.
     loop.close(0)

@@ -19,7 +19,6 @@ from ottla.client.wire import waiting
 from ottla.client.wire.address import Address
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.security.settings import ClientSecurity
 from ottla.client.wire.transport import TcpTransport, dial_tcp
 from ottla.dead_letters import DeadLetters
@@ -348,11 +347,9 @@ def test_a_producer_and_a_consumer_keep_their_connections_through_sessions(
 ) -> None:
     dialled: list[Address] = []
 
-    def counted(
-        address: Address, deadline: Deadline, on_slow: Callable[[str], None] = lambda reason: None
-    ) -> TcpTransport:
+    def counted(address: Address, on_slow: Callable[[str], None] = lambda reason: None) -> TcpTransport:
         dialled.append(address)
-        return dial_tcp(address, deadline, on_slow)
+        return dial_tcp(address, on_slow)
 
     monkeypatch.setattr(waiting, "dial_tcp", counted)
     address, security = secured.address("SHORT"), password_login("SASL_PLAINTEXT", "SCRAM-SHA-256")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ottla.cli.port_holder import holder_of
 from ottla.client.wire.address import Address
 from ottla.client.wire.errors import ConnectionLost
-from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.transport import Transport
 from tests.unit.client.fake_cluster import FakeCluster
 
@@ -19,7 +18,7 @@ def test_broker_that_has_the_port_is_named() -> None:
 
 
 def test_program_that_is_no_broker_is_reported_as_such() -> None:
-    def hang_up(address: Address, deadline: Deadline) -> Transport:
+    def hang_up(address: Address) -> Transport:
         raise ConnectionLost("it closed the connection")
 
     assert holder_of("0.0.0.0", 9092, hang_up) == (

@@ -21,7 +21,8 @@ from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import BrokerUnreachable, CallTimedOut, ConnectionLost
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Deadline
-from ottla.client.wire.transport import Readable
+from ottla.client.wire.transport import Readable, wait_readable
+from ottla.client.wire.wake_up import WakeUp
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
@@ -165,6 +166,8 @@ class FakeTransport:
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
         self.requests: deque[bytes] = deque()
+        # What the broker does not read.
+        self.unsent = bytearray()
         self.answers = bytearray()
         # Answers that are on their way, and when each arrives.
         self.arriving: deque[tuple[int, bytes]] = deque()
@@ -172,17 +175,39 @@ class FakeTransport:
         self.is_closed = False
         self._number = next(self._numbers)
 
+    def connect(self, deadline: Deadline) -> None:
+        if self.broker.is_unreachable:
+            self.broker.cluster.clock.advance(round(deadline.remaining_ms))
+            raise CallTimedOut(f"no connection to {self.broker.address} yet")
+
     def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
         if self.is_cut:
             raise ConnectionLost("the connection was cut")
-        self.requests.append(b"".join(bytes(piece) for piece in pieces))
+        self.unsent += b"".join(bytes(piece) for piece in pieces)
+        self.finish_sending(deadline)
+
+    @property
+    def can_send(self) -> bool:
+        return ApiKey(int.from_bytes(self.unsent[4:6], "big")) not in self.broker.unread_apis
+
+    def finish_sending(self, deadline: Deadline) -> None:
+        if self.is_cut:
+            raise ConnectionLost("the connection was cut")
+        if not self.unsent:
+            return
+        if not self.can_send:
+            self.broker.cluster.clock.advance(round(deadline.remaining_ms))
+            raise CallTimedOut("the broker does not read")
+        self.requests.append(bytes(self.unsent))
+        self.unsent.clear()
 
     def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
         self.broker.work(self)
         if not self.answers:
             if self.is_cut:
                 raise ConnectionLost("the connection was cut")
-            self.wait(int(deadline.remaining_ms) + 1)
+            if not deadline.has_passed:
+                self.wait(int(deadline.remaining_ms) + 1)
         if not self.answers:
             raise CallTimedOut("nothing came")
         count = min(len(buffer), len(self.answers))
@@ -228,6 +253,10 @@ class FakeBroker:
         self.node_id = node_id
         self.address = Address(f"broker-{node_id}", PORT)
         self.is_down = False
+        # As a machine that has vanished: it neither accepts a connection nor refuses it.
+        self.is_unreachable = False
+        # It reads no such requests from its connections, nor what follows them.
+        self.unread_apis: set[ApiKey] = set()
         # So long an answer is on its way.
         self.delay_ms = 0
         # It knows the other brokers, and no topics.
@@ -489,7 +518,7 @@ class FakeCluster:
             addresses, options, dial=self.dial, clock=self.clock, sleep=self.sleep, wait=self.wait, on_wait=on_wait
         )
 
-    def dial(self, address: Address, deadline: Deadline) -> FakeTransport:
+    def dial(self, address: Address) -> FakeTransport:
         self.dialled.append(address)
         for broker in self.brokers.values():
             if broker.address == address and not broker.is_down:
@@ -507,8 +536,9 @@ class FakeCluster:
             for connection in broker.connections:
                 if any(stream.fileno() == connection.fileno() for stream in streams):
                     broker.work(connection)
-                    if connection.answers or connection.is_cut:
+                    if connection.answers or connection.is_cut or (connection.unsent and connection.can_send):
                         ready += [stream for stream in streams if stream.fileno() == connection.fileno()]
+        ready += [stream for stream in streams if isinstance(stream, WakeUp) and wait_readable([stream], 0)]
         if not ready:
             self.clock.advance(max(1, round(self._until_arrival(streams, timeout_ms))))
         return ready

@@ -146,10 +146,17 @@ def send_fetch(
 
 
 def receive_fetch(
-    connection: Connection, positions: Mapping[TopicPartition, FetchPosition], limits: FetchLimits, deadline: Deadline
-) -> dict[TopicPartition, FetchOutcome]:
-    """The response to the oldest fetch in flight, by partition."""
-    sent, body = connection.receive(deadline)
+    connection: Connection,
+    positions: Mapping[TopicPartition, FetchPosition],
+    limits: FetchLimits,
+    deadline: Deadline | None = None,
+) -> dict[TopicPartition, FetchOutcome] | None:
+    """The response to the oldest fetch in flight, by partition.  Without a deadline it does not wait: None while the
+    response is not whole."""
+    received = connection.try_receive() if deadline is None else connection.receive(deadline)
+    if received is None:
+        return None
+    sent, body = received
     response = connection.decode(sent.api, sent.version, body, FetchResponse)
     if response.error_code:
         return dict.fromkeys(positions, BrokerRefused(error_code_of(response.error_code), "fetch"))
@@ -200,7 +207,9 @@ def fetch_raw(
         within = deadline.at_most(cluster.options.request_timeout_ms + max_wait_ms)
         try:
             send_fetch(connection, positions, limits, isolation, within)
-            outcome = receive_fetch(connection, positions, limits, within).get(key)
+            outcomes = receive_fetch(connection, positions, limits, within)
+            assert outcomes is not None, "it has waited"
+            outcome = outcomes.get(key)
         except ClientError:
             cluster.forget([topic])
             raise

@@ -89,14 +89,19 @@ def _exchange_at(isolation: IsolationLevel) -> Exchange[int, OffsetAnswer]:
     def exchange(
         connection: Connection, asked: Mapping[TopicPartition, int], deadline: Deadline
     ) -> Mapping[TopicPartition, OffsetAnswer | BrokerRefused]:
-        at_least = max(_VERSION_MIN.get(timestamp, 1) for timestamp in asked.values())
-        if isolation is not IsolationLevel.READ_UNCOMMITTED:
-            at_least = max(at_least, _ISOLATION_VERSION_MIN)
-        request = ListOffsetsRequest(isolation_level=isolation, topics=_topics(asked))
+        at_least, request = offset_request(asked, isolation)
         answer = connection.call(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse, deadline, at_least=at_least)
-        return _answers(answer)
+        return offset_answers(answer)
 
     return exchange
+
+
+def offset_request(asked: Mapping[TopicPartition, int], isolation: IsolationLevel) -> tuple[int, ListOffsetsRequest]:
+    """With the version that it needs at least."""
+    at_least = max(_VERSION_MIN.get(timestamp, 1) for timestamp in asked.values())
+    if isolation is not IsolationLevel.READ_UNCOMMITTED:
+        at_least = max(at_least, _ISOLATION_VERSION_MIN)
+    return at_least, ListOffsetsRequest(isolation_level=isolation, topics=_topics(asked))
 
 
 def log_ranges(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, range]:
@@ -120,7 +125,7 @@ def _topics(asked: Mapping[TopicPartition, int]) -> list[ListOffsetsTopic]:
     ]
 
 
-def _answers(response: ListOffsetsResponse) -> dict[TopicPartition, OffsetAnswer | BrokerRefused]:
+def offset_answers(response: ListOffsetsResponse) -> dict[TopicPartition, OffsetAnswer | BrokerRefused]:
     answers: dict[TopicPartition, OffsetAnswer | BrokerRefused] = {}
     for topic in response.topics:
         for row in topic.partitions:

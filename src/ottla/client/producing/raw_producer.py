@@ -4,45 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.client.producing.produce_machine import ProduceMachine, ProducerIdentity
 from ottla.client.producing.produce_requests import ACKS_NONE, BatchResult, produce_body, read_answers
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.connection import VERSION_MAX
+from ottla.client.wire.connection import VERSION_MAX, Connection
 from ottla.client.wire.connection_pool import LeaderConnection
-from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, error_code_of, is_without_answer
+from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, error_code_of
 from ottla.client.wire.retrying import Deadline
+from ottla.client.wire.transport import Readable
 from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-# A call with a shorter time-out still has this long to find the leader: a round trip on a slow line, without which it
-# would never find it.
-LOOK_UP_MS_MIN: Final = 1_000
 # The longest wait in a flush: then it checks for expired batches.
 FLUSH_STEP_MS: Final = 1_000
 # The first version with every codec (KIP-110).
 _VERSION_MIN: Final = 7
 # The first version whose transactional batches add their partitions to the transaction (KIP-890).
 _IMPLICIT_FROM: Final = 12
-
-
-class _LateLookUp(NamedTuple):
-    """A look-up of a leader that ran out of time: until `until` other partitions fail with its error, without a
-    request.  Each of them would wait as long, and one pass over a hundred would take minutes.
-
-    `topic`: whose look-up a broker refused for so long; None: no broker answered, so it is that of every topic.
-    """
-
-    error: ClientError
-    topic: str | None
-    until: Deadline
-
-    def is_of(self, topic: str) -> bool:
-        return self.topic in (None, topic) and not self.until.has_passed
 
 
 class RawProducer:
@@ -75,9 +58,11 @@ class RawProducer:
         self._request_ms = cluster.options.request_timeout_ms
         self._machine = ProduceMachine(self._options, cluster.retrying, self._request_ms, split, identity)
         self._pool = cluster.new_pool()
-        self._late_look_up: _LateLookUp | None = None
+        self._look_ups = cluster.look_ups
         # Connections that have a request in flight, or had one.
         self._leaders: dict[int, LeaderConnection] = {}
+        # Those that are being opened, and that a batch waits for.
+        self._opening: list[Connection] = []
         # Of a transactional producer only the protocol of the transaction decides.
         is_transactional = self._options.transactional_id is not None
         self._version_min = _VERSION_MIN
@@ -94,6 +79,7 @@ class RawProducer:
     def close(self) -> None:
         """Close the connections.  Batches that `flush` has not settled may be stored or not."""
         self._leaders.clear()
+        self._opening.clear()
         self._pool.close()
 
     @property
@@ -101,10 +87,11 @@ class RawProducer:
         """The identity that its batches have; NO_IDENTITY before `identify`, and of one that is not idempotent."""
         return self._machine.identity
 
-    def identify(self) -> ProducerIdentity:
-        """The identity that its batches have; the cluster assigns it at the first call."""
+    def identify(self, deadline: Deadline | None = None) -> ProducerIdentity:
+        """The identity that its batches have; the cluster assigns it at the first call, within `call_timeout_ms`."""
         if self._machine.identity.producer_id < 0:
-            self._machine.identify(self._new_identity())
+            limit = self._cluster.retrying.deadline()
+            self._machine.identify(self._new_identity(deadline.at_most(limit.remaining_ms) if deadline else limit))
         return self._machine.identity
 
     def begin(self, identity: ProducerIdentity, *, is_implicit: bool) -> None:
@@ -141,11 +128,11 @@ class RawProducer:
         """
         if self._machine.stopped is not None:
             raise self._machine.stopped
-        if self._options.is_idempotent:
-            self.identify()
         give_up = give_up or self._cluster.retrying.deadline(self._options.delivery_timeout_ms)
+        if self._options.is_idempotent:
+            self.identify(give_up)
         self._machine.add(partition, batch, tag, give_up)
-        self._dispatch(self._cluster.retrying.deadline(0))
+        self._dispatch()
         while self._machine.buffered_bytes > self._options.buffer_bytes_max:
             self._step(self._cluster.retrying.deadline(self._request_ms))
 
@@ -189,7 +176,7 @@ class RawProducer:
             self._step(self._cluster.retrying.deadline(step_ms))
         return self._machine.take_results()
 
-    def _new_identity(self) -> ProducerIdentity:
+    def _new_identity(self, deadline: Deadline) -> ProducerIdentity:
         request = InitProducerIdRequest(transaction_timeout_ms=self._request_ms)
 
         def attempt(deadline: Deadline) -> InitProducerIdResponse:
@@ -199,31 +186,36 @@ class RawProducer:
                 raise BrokerRefused(error_code_of(answer.error_code), "producer id")
             return answer
 
-        answer = self._cluster.retrying.run("INIT_PRODUCER_ID", attempt, self._cluster.retrying.deadline())
+        answer = self._cluster.retrying.run("INIT_PRODUCER_ID", attempt, deadline)
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     def _step(self, deadline: Deadline) -> None:
         """Expire old batches, send what can be sent, wait for answers."""
         known_count = len(self._machine.results)
         self._machine.on_time()
-        self._dispatch(deadline)
+        self._dispatch()
         if self._machine.pending_count:
             has_new = len(self._machine.results) > known_count
             self._wait(0 if has_new else self._machine.next_try_ms(deadline.remaining_ms))
-            self._dispatch(deadline)
+            self._dispatch()
 
-    def _dispatch(self, deadline: Deadline) -> None:
-        """Send requests to every leader that has room for one more in flight, while there are batches."""
+    def _dispatch(self) -> None:
+        """Send requests to every leader that has room for one more in flight, while there are batches.
+
+        Nothing is waited for: leaders that must be looked up and connections that are opened are polled.
+        """
+        self._look_ups.poll()
         while True:
             self._follow_events()
+            self._opening = []
             groups: dict[int, list[TopicPartition]] = {}
             for partition in self._machine.sendable():
-                leader_id = self._find_leader(partition, deadline)
+                leader_id = self._find_leader(partition)
                 if leader_id is not None:
                     groups.setdefault(leader_id, []).append(partition)
             sent_count = sum(self._send_request(leader_id, group) for leader_id, group in groups.items())
             self._follow_events()
-            if not sent_count:
+            if not self._look_ups.poll() and not sent_count:
                 return
 
     def _follow_events(self) -> None:
@@ -233,24 +225,16 @@ class RawProducer:
         if self._machine.stopped is not None:
             self.close()
 
-    def _find_leader(self, partition: TopicPartition, deadline: Deadline) -> int | None:
-        """The current leader; None when it cannot be found in time, and then the partition is retried later."""
-        late = self._late_look_up
-        if late is not None and late.is_of(partition.topic) and not self._cluster.knows(partition.topic):
-            self._machine.cannot_send(partition, late.error)
-            return None
+    def _find_leader(self, partition: TopicPartition) -> int | None:
+        """The current leader; None while it is looked up, and when it cannot be found: then it is retried later."""
         create = self._options.allow_auto_topic_creation
-        look_up = self._cluster.retrying.deadline(max(deadline.remaining_ms, LOOK_UP_MS_MIN))
         try:
-            return self._cluster.leader(partition, allow_auto_topic_creation=create, deadline=look_up).leader_id
+            found = self._look_ups.leader(partition, allow_auto_topic_creation=create)
         except ClientError as error:
-            if isinstance(error, CallTimedOut):
-                until = self._cluster.retrying.deadline(self._cluster.options.retry_backoff_ms)
-                topic = None if is_without_answer(error) else partition.topic
-                self._late_look_up = _LateLookUp(error, topic, until)
             self._machine.cannot_send(partition, error)
             self._follow_events()
             return None
+        return None if found is None else found.leader_id
 
     def _send_request(self, leader_id: int, partitions: Sequence[TopicPartition]) -> bool:
         """Send the next request of these partitions; False when none can be sent now."""
@@ -262,6 +246,8 @@ class RawProducer:
             for partition in partitions:
                 self._machine.cannot_send(partition, error)
             return False
+        if leader is None or leader.connection.is_sending:
+            return False
         flight = self._machine.take_request(leader_id, partitions)
         if flight is None:
             return False
@@ -271,7 +257,11 @@ class RawProducer:
         )
         has_answer = self._options.acks != ACKS_NONE
         try:
-            leader.connection.send(ApiKey.PRODUCE, version, body, flight.deadline, expects_response=has_answer)
+            # Without answers nothing would show that a part of it was lost.
+            waits = not has_answer
+            leader.connection.send(
+                ApiKey.PRODUCE, version, body, flight.deadline, expects_response=has_answer, waits=waits
+            )
         except ClientError as error:
             self._lose(leader, error)
         else:
@@ -279,39 +269,55 @@ class RawProducer:
                 self._machine.on_sent(leader_id)
         return True
 
-    def _connect(self, leader_id: int) -> LeaderConnection:
-        """The connection to this broker; another one may be opened while no request is in flight to it."""
+    def _connect(self, leader_id: int) -> LeaderConnection | None:
+        """The connection to this broker, None while it is opened; another one may be opened while no request is in
+        flight to it."""
         known = self._leaders.get(leader_id)
         if known is None or self._machine.oldest(leader_id) is None:
-            deadline = self._cluster.retrying.deadline(self._request_ms)
-            connection = self._cluster.connect_broker(leader_id, deadline, self._pool)
+            connection = self._cluster.poll_broker(leader_id, self._pool)
+            if connection is None:
+                opening = self._cluster.opening(leader_id, self._pool)
+                if opening is not None:
+                    self._opening.append(opening)
+                return None
             connection.version_of(ApiKey.PRODUCE, at_least=self._version_min, at_most=self._version_max)
             known = self._leaders[leader_id] = LeaderConnection(leader_id, connection)
         return known
 
     def _wait(self, timeout_ms: float) -> None:
-        """Take the first answers that arrive within `timeout_ms`."""
-        busy: list[LeaderConnection] = []
+        """Take the first answers that arrive within `timeout_ms`; also until a connection can be opened further."""
+        busy: dict[int, LeaderConnection] = {}
         for leader in self._leaders.values():
             oldest = self._machine.oldest(leader.leader_id)
             if oldest is not None:
-                busy.append(leader)
+                busy[leader.leader_id] = leader
                 timeout_ms = min(timeout_ms, oldest.deadline.remaining_ms)
-        if not busy:
+        looking = self._look_ups.streams()
+        if not busy and not looking and not self._opening:
             if timeout_ms > 0:
                 self._cluster.retrying.sleep_ms(timeout_ms)
             return
-        for leader in self._cluster.wait(busy, timeout_ms):
-            self._receive(leader)
-        for leader in busy:
+        if looking or self._opening:
+            steps_ms = [each.step_remaining_ms for each in self._opening]
+            timeout_ms = min([self._look_ups.wait_ms(timeout_ms), *steps_ms])
+        streams: list[Readable] = [*busy.values(), *self._opening, *looking]
+        ready = self._cluster.wait(streams, timeout_ms)
+        for leader in busy.values():
+            if leader in ready:
+                self._receive(leader)
+        for leader in busy.values():
             oldest = self._machine.oldest(leader.leader_id)
             if oldest is not None and oldest.deadline.has_passed:
                 self._lose(leader, CallTimedOut(f"{leader.connection.address} did not answer a produce in time"))
 
     def _receive(self, leader: LeaderConnection) -> None:
-        while (oldest := self._machine.oldest(leader.leader_id)) is not None:
+        while self._machine.oldest(leader.leader_id) is not None:
             try:
-                sent, body = leader.connection.receive(oldest.deadline)
+                leader.connection.continue_sending()
+                received = leader.connection.try_receive()
+                if received is None:
+                    return
+                sent, body = received
                 answers = read_answers(leader.connection, sent.version, body)
             except (ClientError, WireError) as error:
                 self._lose(leader, error)

@@ -20,18 +20,11 @@ from ottla.client.producing.transaction_driver import TransactionDriver
 from ottla.client.producing.transaction_machine import TransactionMachine
 from ottla.client.wire.client_log import PRODUCER
 from ottla.client.wire.cluster import Cluster
-from ottla.client.wire.errors import (
-    BrokerRefused,
-    CallTimedOut,
-    ClientError,
-    ProducerStopped,
-    UnknownTopic,
-    is_without_answer,
-)
+from ottla.client.wire.errors import BrokerRefused, CallTimedOut, ClientError, ProducerStopped
 from ottla.client.wire.metadata import TopicInfo
 from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.retrying import Backoff, Deadline
-from ottla.model.error_code import ErrorCode
+from ottla.client.wire.topic_look_ups import MISSING
 from ottla.model.errors import OttlaError
 
 # The longest wait with batches under way: then it looks for those that are too old.
@@ -39,19 +32,20 @@ _STEP_MS: Final = 1_000
 _IDLE_MS: Final = 60_000
 # How often it compares the partitions of topics in use with what the cluster's metadata says by now.
 _TOPICS_CHECK_MS: Final = 1_000
-_TOPIC_CHECK_CALL_MS: Final = 1_000
-_MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+# The pause before a topic that is missing is looked up again: it counts as deleted after `unknown_topic_wait_ms`.
+_TOPIC_MISSING_MS: Final = 500
 
 
 class LookUp:
     """The sending thread's query for a topic's partitions, repeated until they or a final `error` are known.
 
-    `missing_until`: until then the topic may be missing, since it may just have been created.
+    What is known when it starts is not enough for its caller: `has_started` is whether the topic was requested since.
     """
 
-    def __init__(self, topic: str, backoff: Backoff, missing_until: Deadline) -> None:
+    def __init__(self, topic: str, backoff: Backoff) -> None:
         self.topic = topic
-        self.missing_until = missing_until
+        self.has_started = False
+        self.is_under_way = False
         self.is_done = False
         self.error: ClientError | None = None
         # Why there is no answer yet.
@@ -61,10 +55,12 @@ class LookUp:
 
     def postpone(self, problem: ClientError, now_ms: float) -> None:
         self.last_problem = problem
+        self.is_under_way = False
         self.next_try_ms = now_ms + self._backoff.next_ms()
 
     def end(self, error: ClientError | None = None) -> None:
         self.is_done = True
+        self.is_under_way = False
         self.error = error
 
 
@@ -114,6 +110,8 @@ class SendEngine:
         self._is_finishing = False
         self._is_orphaned = False
         self._check_topics_at_ms: float = 0
+        # Topics in use whose metadata is requested again, and when.
+        self._unchecked: dict[str, float] = {}
         self._acknowledged_calls: tuple[Callable[[Acknowledged], object], ...] = ()
         self._transactions = (
             None
@@ -183,10 +181,7 @@ class SendEngine:
         """Query the partitions of a topic, now."""
         found = self._look_ups.get(topic)
         if found is None:
-            retrying = self._cluster.retrying
-            found = self._look_ups[topic] = LookUp(
-                topic, retrying.backoff(), retrying.deadline(self._cluster.options.unknown_topic_wait_ms)
-            )
+            found = self._look_ups[topic] = LookUp(topic, self._cluster.retrying.backoff())
             self.wake()
         return found
 
@@ -248,11 +243,15 @@ class SendEngine:
             asked = [each for each in self._look_ups.values() if each.next_try_ms <= now_ms]
             if self._is_finishing and not self._accumulator.unsettled and not self._is_ending_a_transaction():
                 return False
-            wait_ms = 0 if ready or asked else self._wait_ms(now_ms)
+            wait_ms = 0 if ready or not all(each.is_under_way for each in asked) else self._wait_ms(now_ms)
             self._asleep_until_ms = now_ms + wait_ms
             self._is_asleep = wait_ms > 0
+        self._cluster.look_ups.poll()
         for look_up in asked:
             self._ask(look_up)
+        self._check_topics(now_ms)
+        if not all(each.is_under_way for each in asked):
+            wait_ms = 0
         if refusal is not None:
             self._end_batches(ready, refusal)
         else:
@@ -264,7 +263,6 @@ class SendEngine:
         if results:
             self._settle_all(results)
         self._restart_if_stopped(results)
-        self._check_topics(now_ms)
         if self._settings.on_statistics is not None and self._statistics_due.has_passed:
             self._report_statistics(self._settings.on_statistics)
         return True
@@ -281,7 +279,8 @@ class SendEngine:
     def _wait_ms(self, now_ms: float) -> float:
         """How long there is nothing to do but to wait for answers; with the lock."""
         moments = [now_ms + (_STEP_MS if self._sent else _IDLE_MS)]
-        moments += [each.next_try_ms for each in self._look_ups.values()]
+        moments += [each.next_try_ms for each in self._look_ups.values() if not each.is_under_way]
+        moments += [due_ms for due_ms in self._unchecked.values() if due_ms > now_ms]
         due_ms = self._accumulator.next_due_ms
         if due_ms is not None:
             moments.append(due_ms)
@@ -296,10 +295,13 @@ class SendEngine:
 
     def _wait(self, wait_ms: float) -> list[BatchResult]:
         is_expecting = self._raw.pending_count > 0
+        look_ups = self._cluster.look_ups
+        if look_ups.poll():  # one has failed at once
+            wait_ms = 0
         # Without a batch under way, too: what failed when it was handed over has a result.
         results = self._raw.turn(wait_ms)
         if not is_expecting and not results and wait_ms > 0:
-            self._cluster.wait((), wait_ms)
+            self._cluster.wait(look_ups.streams(), look_ups.wait_ms(wait_ms))
         self._is_asleep = False
         return results
 
@@ -483,28 +485,25 @@ class SendEngine:
         return RawProducer(self._cluster, self._settings.raw_options())
 
     def _ask(self, look_up: LookUp) -> None:
-        """One attempt to learn a topic's partitions."""
+        """Start to learn a topic's partitions, or see what has become of it."""
+        if not look_up.has_started:
+            look_up.has_started = True
+            self._cluster.look_ups.renew(look_up.topic)
+        look_up.is_under_way = True
         problem: ClientError | None = None
-        found: list[TopicInfo] = []
+        found: TopicInfo | None = None
+        create = self._settings.allow_auto_create_topics
         try:
-            found = self._cluster.refresh_once(
-                [look_up.topic],
-                self._cluster.retrying.deadline(self._cluster.options.call_timeout_ms),
-                allow_auto_topic_creation=self._settings.allow_auto_create_topics,
-            )
+            found = self._cluster.look_ups.topic(look_up.topic, allow_auto_topic_creation=create)
         except ClientError as error:
             problem = error
-        if problem is None:
-            code = found[0].error_code if found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if code in _MISSING and look_up.missing_until.has_passed:
-                problem = UnknownTopic(f"topic {look_up.topic} does not exist")
-            elif code:
-                problem = BrokerRefused(code, f"topic {look_up.topic}")
+        if found is None and problem is None:
+            return
         if problem is not None and problem.is_retriable:
             self._cluster.retrying.on_wait(problem)
         with self._monitor.lock:
-            if problem is None:
-                self._learn(found[0])
+            if found is not None:
+                self._learn(found)
             if problem is not None and problem.is_retriable:
                 look_up.postpone(problem, self._cluster.clock.monotonic_ms())
             else:
@@ -514,22 +513,30 @@ class SendEngine:
 
     def _check_topics(self, now_ms: float) -> None:
         """Partitions that were added to a topic in use, and topics that were deleted."""
-        if now_ms < self._check_topics_at_ms:
+        if now_ms >= self._check_topics_at_ms:
+            self._check_topics_at_ms = now_ms + _TOPICS_CHECK_MS
+            with self._monitor.lock:
+                used = self._accumulator.take_used_topics()
+            for topic in used:
+                self._unchecked.setdefault(topic, 0)
+        for topic in [each for each, due_ms in self._unchecked.items() if due_ms <= now_ms]:
+            self._check_topic(topic, now_ms)
+
+    def _check_topic(self, topic: str, now_ms: float) -> None:
+        try:
+            # Its own cache answers, but for once in `metadata_max_age_ms` and after errors.
+            info = self._cluster.look_ups.topic(topic)
+        except ClientError as error:
+            if isinstance(error, BrokerRefused) and error.code in MISSING:
+                self._unchecked[topic] = now_ms + _TOPIC_MISSING_MS
+                return
+            self._unchecked.pop(topic)  # it is checked after its next use
+            if not error.is_retriable:
+                with self._monitor.lock:
+                    self._accumulator.forget_topic(topic)
             return
-        self._check_topics_at_ms = now_ms + _TOPICS_CHECK_MS
-        with self._monitor.lock:
-            used = self._accumulator.take_used_topics()
-        for topic in used:
-            try:
-                # Its own cache answers, but for once in `metadata_max_age_ms` and after errors.
-                info = self._cluster.topic(topic, deadline=self._cluster.retrying.deadline(_TOPIC_CHECK_CALL_MS))
-            except ClientError as error:
-                if is_without_answer(error):
-                    return  # the other topics would each wait as long; they are checked after their next use
-                if not error.is_retriable:
-                    with self._monitor.lock:
-                        self._accumulator.forget_topic(topic)
-                continue
+        if info is not None:
+            self._unchecked.pop(topic)
             with self._monitor.lock:
                 self._learn(info)
 

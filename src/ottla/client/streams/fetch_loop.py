@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from ottla.client.fetching.fetch_machine import FetchFailure
 from ottla.client.fetching.fetch_requests import FetchedPartition, FetchLimits
 from ottla.client.fetching.fetcher import Fetcher
-from ottla.client.fetching.offsets import EARLIEST, LATEST, OffsetAnswer, try_list_offsets
+from ottla.client.fetching.offset_look_ups import FoundOffsets, OffsetLookUps
+from ottla.client.fetching.offsets import EARLIEST, LATEST
 from ottla.client.streams.consume_machine import FetchOrder
 from ottla.client.streams.engine import StreamsEngine
 from ottla.client.streams.errors import NoPosition
@@ -84,6 +84,7 @@ class FetchLoop:
         waiting = Waiting(warns_on(CONSUMER, name), again_after_ms=WARN_AGAIN_MS)
         self._cluster = Cluster(bootstrap, options, dial=waiting.dial, sleep=self._sleep, on_wait=waiting.on_wait)
         self._postponed = PostponedOrders(self._cluster.retrying)
+        self._places = OffsetLookUps(self._cluster, settings.isolation_level)
         self._fetcher = Fetcher(
             self._cluster,
             {},
@@ -95,12 +96,12 @@ class FetchLoop:
             ),
             room=self,
             wake=self._wake,
+            beside=self._places,
             isolation=settings.isolation_level,
         )
-        self._isolation = settings.isolation_level
         self._orders: dict[TopicPartition, FetchOrder] = {}
-        # Those that wait for an answer.
-        self._questions: dict[TopicPartition, FetchOrder] = {}
+        # Partitions whose offset is not in the log, of which the range is looked up.
+        self._out_of_range: dict[TopicPartition, OffsetOutOfRange] = {}
         self._thread = threading.Thread(target=self.run, name="ottla-fetch", daemon=True)
 
     @property
@@ -150,7 +151,8 @@ class FetchLoop:
             self._follow(partition, order)
         for partition, due in self._postponed.take_due().items():
             self._begin(partition, due)
-        self._look_up_offsets()
+        for found in self._places.poll():
+            self._on_found(found)
         for outcome in self._fetcher.poll_each(self._postponed.wait_ms(_POLL_MS)):
             present = self._orders.get(outcome.partition)
             if isinstance(outcome, FetchedPartition):
@@ -173,37 +175,37 @@ class FetchLoop:
     def _follow(self, partition: TopicPartition, order: FetchOrder | None) -> None:
         self._fetcher.drop(partition)
         self._postponed.drop(partition)
-        for waiting in (self._orders, self._questions):
-            waiting.pop(partition, None)
+        self._places.drop(partition)
+        self._orders.pop(partition, None)
+        self._out_of_range.pop(partition, None)
         if order is not None:
             self._begin(partition, order)
 
     def _begin(self, partition: TopicPartition, order: FetchOrder) -> None:
         self._orders[partition] = order
-        if order.question is not None:
-            self._questions[partition] = order
+        if order.question in _NAMED_PLACES:
+            self._places.ask(partition, order.question)
+        elif order.question is not None:
+            # A time after all messages is the end, as it was before the question for the time: nothing is left out.
+            self._places.ask(partition, LATEST, order.question)
         else:
             self._fetcher.seek(partition, order.offset)
 
-    def _look_up_offsets(self) -> None:
-        """Ask the leaders for the offsets of all places that are not known yet."""
-        orders, self._questions = self._questions, {}
-        if not orders:
-            return
-        questions = {partition: order.question for partition, order in orders.items() if order.question is not None}
-        times = {partition: time for partition, time in questions.items() if time not in _NAMED_PLACES}
-        # A time after all messages is the end, as it was before the question for the time: nothing is left out then.
-        ends = self._list_offsets(dict.fromkeys(times, LATEST)) if times else {}
-        for partition, answer in self._list_offsets(questions).items():
-            if isinstance(answer, OffsetAnswer) and answer.offset == NO_OFFSET:
-                answer = ends[partition]
-            if isinstance(answer, OffsetAnswer):
-                self._postponed.succeeded(partition)
-                with self._engine.locked() as machine:
-                    machine.on_place(partition, orders[partition].token, answer.offset)
-            else:
-                order = orders[partition]
-                self._on_failure(FetchFailure(partition, order.offset, answer), order)
+    def _on_found(self, found: FoundOffsets) -> None:
+        partition, answers = found
+        order = self._orders[partition]
+        out_of_range = self._out_of_range.pop(partition, None)
+        if out_of_range is not None:
+            log_range = None if isinstance(answers, ClientError) else range(answers[0].offset, answers[1].offset)
+            with self._engine.locked() as machine:
+                machine.on_out_of_range(out_of_range, order.token, log_range)
+        elif isinstance(answers, ClientError):
+            self._on_failure(FetchFailure(partition, order.offset, answers), order)
+        else:
+            offset = answers[-1].offset if answers[-1].offset != NO_OFFSET else answers[0].offset
+            self._postponed.succeeded(partition)
+            with self._engine.locked() as machine:
+                machine.on_place(partition, order.token, offset)
 
     def _on_failure(self, failure: FetchFailure, order: FetchOrder) -> None:
         partition, offset, error = failure
@@ -224,9 +226,8 @@ class FetchLoop:
         if not may_reset:
             self._postponed.postpone(partition, order._replace(offset=offset))
             return
-        log_range = self._range_of(partition)
-        with self._engine.locked() as machine:
-            machine.on_out_of_range(error, order.token, log_range)
+        self._out_of_range[partition] = error
+        self._places.ask(partition, EARLIEST, LATEST)
 
     def _give_up(self, partition: TopicPartition, order: FetchOrder, offset: int, error: OttlaError) -> None:
         with self._engine.locked() as machine:
@@ -239,21 +240,6 @@ class FetchLoop:
         text = f"{partition}: a damaged batch says that it ends at offset {fetched.next_offset - 1}"
         error = NoPosition(f"{text}; the log ends at {fetched.high_watermark}", hint=_DAMAGED)
         self._give_up(partition, order, fetched.next_offset, error)
-
-    def _range_of(self, partition: TopicPartition) -> range | None:
-        """The readable offsets, if the leader answers."""
-        ends = [self._list_offsets({partition: question})[partition] for question in (EARLIEST, LATEST)]
-        first, last = (answer.offset if isinstance(answer, OffsetAnswer) else NO_OFFSET for answer in ends)
-        return None if NO_OFFSET in (first, last) else range(first, last)
-
-    def _list_offsets(
-        self, questions: Mapping[TopicPartition, int]
-    ) -> Mapping[TopicPartition, OffsetAnswer | ClientError]:
-        try:
-            return try_list_offsets(self._cluster, questions, isolation=self._isolation)
-        except ClientError as error:
-            # Not even the leaders could be asked for: no broker answers, which passes.
-            return dict.fromkeys(questions, error)
 
     def _sleep(self, pause_s: float) -> None:
         """As `time.sleep`, but for the end of the loop."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, TypeVar
 
-from ottla.client.wire.address import parse_bootstrap
+from ottla.client.wire.address import Address, parse_bootstrap
 from ottla.client.wire.client_log import METADATA
 from ottla.client.wire.connection import Connection
 from ottla.client.wire.connection_pool import ConnectionPool
@@ -21,6 +21,7 @@ from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.retrying import Deadline, Retrying
 from ottla.client.wire.reused_memory import ReusedMemory
+from ottla.client.wire.topic_look_ups import TopicLookUps, led_partition
 from ottla.client.wire.transport import Dial, Wait, dial_tcp, wait_readable
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -81,6 +82,10 @@ class Cluster:
         self._dial = dial
         self._memory = memory
         self._pool = self.new_pool()
+        # For loops that must not wait for a broker.
+        self.look_ups: Final = TopicLookUps(
+            self._metadata, self._pool, self._addresses, self._with_hint, self.retrying, self.options, self.clock
+        )
 
     def __enter__(self) -> Cluster:
         return self
@@ -100,28 +105,51 @@ class Cluster:
 
     def connect_any(self, deadline: Deadline) -> Connection:
         """A connection to any broker: an open one, a known broker's, or one of the bootstrap addresses."""
-        known = [broker.address for broker in self.info.brokers.values()]
         try:
-            return self._pool.connect_any([*known, *self._bootstrap], deadline)
+            return self._pool.connect_any(self._addresses(), deadline)
         except BrokerUnreachable as error:
-            if self._unreachable_hint is None:
-                raise
-            raise BrokerUnreachable(str(error), hint=self._unreachable_hint) from error.__cause__
+            raise self._with_hint(error) from error.__cause__
+
+    def _addresses(self) -> list[Address]:
+        return [*(broker.address for broker in self.info.brokers.values()), *self._bootstrap]
+
+    def _with_hint(self, error: BrokerUnreachable) -> BrokerUnreachable:
+        return error if self._unreachable_hint is None else BrokerUnreachable(str(error), hint=self._unreachable_hint)
 
     def connect_broker(self, node_id: int, deadline: Deadline, pool: ConnectionPool | None = None) -> Connection:
         """A connection to the broker with this id; BrokerUnreachable when the cluster has no such broker now.
 
         It is the cluster's own, with one call at a time, or one of the caller's `pool`.
         """
+        address = self._address_of(node_id)
+        try:
+            return (pool or self._pool).connect(address, deadline)
+        except BrokerUnreachable as error:
+            raise self._advertised(node_id, address, error) from error.__cause__
+
+    def poll_broker(self, node_id: int, pool: ConnectionPool | None = None) -> Connection | None:
+        """As `connect_broker`, without waiting: None while the connection is opened, see `ConnectionPool.poll`."""
+        address = self._address_of(node_id)
+        try:
+            return (pool or self._pool).poll(address)
+        except BrokerUnreachable as error:
+            raise self._advertised(node_id, address, error) from error.__cause__
+
+    def opening(self, node_id: int, pool: ConnectionPool | None = None) -> Connection | None:
+        """What `poll_broker` waits for."""
+        broker = self.info.brokers.get(node_id)
+        return None if broker is None else (pool or self._pool).opening(broker.address)
+
+    def _address_of(self, node_id: int) -> Address:
         broker = self.info.brokers.get(node_id)
         if broker is None:
             raise BrokerUnreachable(f"broker {node_id} is not in the cluster now")
-        try:
-            return (pool or self._pool).connect(broker.address, deadline)
-        except BrokerUnreachable as error:
-            if broker.address not in self._bootstrap:
-                error.hint = f"the cluster advertises broker {node_id} there: check its advertised.listeners"
-            raise
+        return broker.address
+
+    def _advertised(self, node_id: int, address: Address, error: BrokerUnreachable) -> BrokerUnreachable:
+        if address not in self._bootstrap:
+            error.hint = f"the cluster advertises broker {node_id} there: check its advertised.listeners"
+        return error
 
     def call_any(self, api: ApiKey, message: object, answer: type[T], timeout_ms: float | None = None) -> T:
         """Ask any broker; retried while brokers cannot be reached."""
@@ -190,10 +218,6 @@ class Cluster:
                     raise UnknownTopic(f"topic {name} does not exist") from None
                 raise
 
-    def knows(self, topic: str) -> bool:
-        """Whether the metadata of this topic is cached: `topic` needs no request then."""
-        return self._metadata.topic(topic, self.clock.monotonic_ms()) is not None
-
     def partitions(self, topic: str) -> list[int]:
         """The topic's partition numbers, in ascending order."""
         return list(self.topic(topic).partitions)
@@ -206,14 +230,7 @@ class Cluster:
         if partition.partition not in topic.partitions:
             self.forget([partition.topic])  # partitions may have been added since
             topic = self.topic(partition.topic, deadline=deadline)
-        found = topic.partitions.get(partition.partition)
-        if found is None:
-            hint = f"its partitions are 0 to {len(topic.partitions) - 1}"
-            raise UnknownTopic(f"topic {topic.name} has no partition {partition.partition}", hint=hint)
-        if found.leader_id < 0:
-            self.forget([partition.topic])
-            raise BrokerRefused(ErrorCode.LEADER_NOT_AVAILABLE, str(partition), "no broker leads it now")
-        return found
+        return led_partition(topic, partition, self.forget)
 
     def last_known_leader(self, partition: TopicPartition) -> BrokerInfo | None:
         """Without a request, so for errors only: it may have changed since."""
@@ -222,7 +239,7 @@ class Cluster:
 
     def forget(self, topics: Iterable[str]) -> None:
         """The metadata of these topics is stale: fetch it again before its next use."""
-        self._metadata.forget(topics)
+        self.look_ups.forget(topics)
 
 
 def _log_new_leader(partition: TopicPartition, found: PartitionInfo, former_id: int) -> None:

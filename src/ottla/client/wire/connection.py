@@ -13,7 +13,14 @@ from typing_extensions import Buffer
 from ottla.client.wire.address import Address
 from ottla.client.wire.client_log import CONNECTIONS
 from ottla.client.wire.dialogue import Dialogue, Question
-from ottla.client.wire.errors import CallTimedOut, ClientError, ConnectionLost, ListenerMismatch, UnsupportedByBroker
+from ottla.client.wire.errors import (
+    BrokerUnreachable,
+    CallTimedOut,
+    ClientError,
+    ConnectionLost,
+    ListenerMismatch,
+    UnsupportedByBroker,
+)
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.request_metrics import RequestMeter
 from ottla.client.wire.retrying import Deadline
@@ -208,10 +215,12 @@ class Connection:
         self._first_request_id = -1
         # Responses that arrived during a login between two requests, and that no caller has received yet.
         self._arrived: deque[tuple[Sent, memoryview]] = deque()
-        # The TLS handshake, and then the requests, that are left of its opening.
+        # What is left of its opening: TCP, the TLS handshake, and then the requests.
+        self._is_connecting = False
+        self._is_sending = False
         self._handshake: TlsTransport | None = None
         self._opening: _Talk | None = None
-        # Whether nothing has arrived in the last call of `finish_opening`.
+        # Whether nothing arrived while a caller waited for it.
         self._is_silent = False
         # From the last request of the opening to its response, and when that came.
         self.round_trip_ms: float = 0
@@ -237,7 +246,7 @@ class Connection:
 
         Large responses are received into `memory`.
         """
-        connection = cls.dial(address, dial, options, clock, deadline, memory)
+        connection = cls.dial(address, dial, options, clock, memory)
         try:
             connection.finish_opening(deadline)
         except BaseException:
@@ -252,12 +261,11 @@ class Connection:
         dial: Dial,
         options: ClientOptions,
         clock: Clock,
-        deadline: Deadline,
         memory: ReusedMemory | None = None,
         meter: RequestMeter | None = None,
     ) -> Connection:
-        """A TCP connection, to be opened by `finish_opening`."""
-        transport = dial(address, deadline.at_most(options.connect_timeout_ms))
+        """A connection to be opened by `finish_opening` or `continue_opening`."""
+        transport = dial(address)
         handshake: TlsTransport | None = None
         if options.security.protocol.uses_tls:
             # Imported late: `ssl` takes longer to import than the client.
@@ -265,6 +273,7 @@ class Connection:
 
             transport = handshake = start_tls(transport, address, options.security.tls)
         connection = cls(transport, address, options, clock, memory, meter)
+        connection._is_connecting = True
         connection._handshake = handshake
         connection._opening = _Talk(connection._open(), Deadline(clock, options.connect_timeout_ms))
         return connection
@@ -275,15 +284,47 @@ class Connection:
         return self._opening is not None
 
     @property
+    def waits_to_write(self) -> bool:
+        return self._is_connecting or self._is_sending
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a part of a request is left, see `send`."""
+        return self._is_sending
+
+    @property
     def is_silent(self) -> bool:
-        """Whether nothing has arrived during the last call of `finish_opening`, which it has not finished."""
+        """Whether nothing arrived during the last call of `finish_opening`, which it has not finished, or a caller of
+        `continue_opening` has waited for so long that it counts as silent."""
         return self._opening is not None and self._is_silent
 
-    def finish_opening(self, deadline: Deadline) -> None:
-        """Shake hands, negotiate versions, log in; nothing to do for a connection that has.
+    def count_as_silent(self) -> None:
+        """Until something arrives: other brokers are tried before this one."""
+        self._is_silent = True
 
-        Each step has its own time-out: `connect_timeout_ms` for the TLS handshake, and the smaller of this and
-        `request_timeout_ms` for a request.  After any error the connection is closed, but for CallTimedOut when
+    @property
+    def step_remaining_ms(self) -> float:
+        """The time until the present step of the opening is late; `continue_opening` raises then."""
+        return math.inf if self._opening is None else self._opening.within.remaining_ms
+
+    def continue_opening(self) -> bool:
+        """As `finish_opening`, without waiting: whether it is open.  It is called again when the connection can be read
+        (while it is connecting: written), and when the time of the step is over."""
+        was_silent = self._is_silent
+        try:
+            self.finish_opening(Deadline(self._clock, 0))
+        except CallTimedOut:
+            if self._opening is None:
+                raise
+            self._is_silent = was_silent and self._is_silent
+            return False
+        return True
+
+    def finish_opening(self, deadline: Deadline) -> None:
+        """Connect, shake hands, negotiate versions, log in; nothing to do for a connection that has.
+
+        Each step has its own time-out: `connect_timeout_ms` for TCP and for the TLS handshake, and the smaller of this
+        and `request_timeout_ms` for a request.  After any error the connection is closed, but for CallTimedOut when
         `deadline` passes before that: the next call continues from there, so that a line that is slower than its
         callers' deadlines is opened nevertheless.
         """
@@ -292,14 +333,21 @@ class Connection:
             return
         self._is_silent = True
         try:
+            if self._is_connecting:
+                self._transport.connect(deadline.at_most(opening.within.remaining_ms))
+                self._is_connecting = False
+                opening.within = Deadline(self._clock, self._options.connect_timeout_ms)
             if self._handshake is not None:
                 self._handshake.shake_hands(deadline.at_most(opening.within.remaining_ms))
                 self._handshake = None
                 self._is_silent = False
             self._converse(opening, deadline)
-        except CallTimedOut:
-            if opening.within.has_passed:
-                self.close()
+        except CallTimedOut as error:
+            if not opening.within.has_passed:
+                raise
+            self.close()
+            if self._is_connecting:
+                raise BrokerUnreachable(f"cannot connect to {self.address}: timed out") from error
             raise
         except BaseException:
             self.close()
@@ -350,9 +398,19 @@ class Connection:
         return True
 
     def send(
-        self, api: ApiKey, version: int, body: Sequence[Buffer], deadline: Deadline, *, expects_response: bool = True
+        self,
+        api: ApiKey,
+        version: int,
+        body: Sequence[Buffer],
+        deadline: Deadline,
+        *,
+        expects_response: bool = True,
+        waits: bool = True,
     ) -> Sent:
-        """Send a request whose body is the concatenation of these pieces.  A login that is due precedes it."""
+        """Send a request whose body is the concatenation of these pieces.  A login that is due precedes it.
+
+        Unless it `waits`, a part may be left, which `continue_sending` sends: the pieces must not change before.
+        """
         if self._sasl is not None and self._sasl.is_due:
             self._log_in_again(self._sasl, deadline)
         correlation_id = self._next_correlation_id
@@ -363,7 +421,7 @@ class Connection:
         length = len(head) + sum(memoryview(piece).nbytes for piece in body)
         self._used_at_ms = self._clock.monotonic_ms()
         sent = Sent(correlation_id, api, version, self._used_at_ms)
-        self._transmit([LENGTH_PREFIX.pack(length) + head, *body], deadline)
+        self._transmit([LENGTH_PREFIX.pack(length) + head, *body], deadline, waits=waits)
         self._meter.on_sent(LENGTH_PREFIX.size + length, expects_response=expects_response)
         if expects_response:
             self.in_flight.append(sent)
@@ -371,6 +429,34 @@ class Connection:
 
     def receive(self, deadline: Deadline) -> tuple[Sent, memoryview]:
         """The oldest request in flight and the body of its response."""
+        try:
+            return self._receive(deadline)
+        except CallTimedOut as error:
+            if self._opening is None:
+                self.close(error)
+            raise
+
+    def try_receive(self) -> tuple[Sent, memoryview] | None:
+        """As `receive`, without waiting: None while the response is not whole."""
+        try:
+            return self._receive(Deadline(self._clock, 0))
+        except CallTimedOut:
+            return None
+
+    def try_response(self, sent: Sent) -> memoryview | None:
+        """The response to this request, without waiting, for one of several callers who have requests in flight; None
+        while it is not whole."""
+        others, self._arrived = self._arrived, deque()
+        mine = next((body for each, body in others if each is sent), None)
+        while mine is None and (received := self.try_receive()) is not None:
+            others.append(received)
+            if received[0] is sent:
+                mine = received[1]
+        self._arrived = deque(each for each in others if each[0] is not sent)
+        return mine
+
+    def _receive(self, deadline: Deadline) -> tuple[Sent, memoryview]:
+        """After CallTimedOut it may be called again, and continues."""
         if not self.is_open:
             raise ConnectionLost(f"the connection to {self.address} is closed")
         if self._arrived:
@@ -383,9 +469,7 @@ class Connection:
             if correlation_id != sent.correlation_id:
                 raise WireError(f"{self.address} answered request {correlation_id}, not {sent.correlation_id}")
             self.in_flight.popleft()
-        except CallTimedOut as error:
-            if self._opening is None:
-                self.close(error)
+        except CallTimedOut:
             raise
         except BaseException as error:
             is_first = bool(self.in_flight) and self.in_flight[0].correlation_id == self._first_request_id
@@ -408,14 +492,18 @@ class Connection:
         at_least: int = 0,
         at_most: int = VERSION_MAX,
     ) -> T:
-        """Send `message`, wait for its response.  Nothing else may be in flight."""
-        assert not self.in_flight, "a call would read the answer of another request"
-        assert not self._arrived, "another request's response was not received yet"
+        """Send `message`, wait for its response.  Responses to requests before it are left to `receive`."""
         version = self.version_of(api, at_least=at_least, at_most=at_most)
         deadline = deadline.at_most(self._options.request_timeout_ms)
-        self.send(api, version, [encode_request(api, version, message)], deadline)
-        _, body = self.receive(deadline)
-        return self.decode(api, version, body, answer)
+        sent = self.send(api, version, [encode_request(api, version, message)], deadline)
+        if self.in_flight[0] is sent and not self._arrived:
+            _, body = self.receive(deadline)
+            return self.decode(api, version, body, answer)
+        earlier, self._arrived = self._arrived, deque()
+        while (received := self.receive(deadline))[0] is not sent:
+            earlier.append(received)
+        self._arrived = earlier
+        return self.decode(api, version, received[1], answer)
 
     def decode(self, api: ApiKey, version: int, body: memoryview, answer: type[T]) -> T:
         """The response as a message; an invalid body closes the connection."""
@@ -436,6 +524,7 @@ class Connection:
             self.in_flight.clear()
             self._arrived.clear()
             self._opening = None
+            self._is_sending = False
             self._transport.close()
 
     def _log_end(self, reason: BaseException | None) -> None:
@@ -458,12 +547,23 @@ class Connection:
                 extra=named("connection.closed", broker=self.address),
             )
 
-    def _transmit(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
+    def continue_sending(self) -> None:
+        """Send what can be sent of what is left, without waiting.  The caller closes it when that takes too long."""
+        if self._is_sending:
+            self._transmit((), Deadline(self._clock, 0), waits=False)
+
+    def _transmit(self, pieces: Sequence[Buffer], deadline: Deadline, *, waits: bool) -> None:
         if not self.is_open:
             raise ConnectionLost(f"the connection to {self.address} is closed")
         try:
-            self._transport.send(pieces, deadline)
+            if waits and deadline.has_passed and self._opening is None:
+                raise CallTimedOut(f"no time is left for sending a request ({self.address})")
+            self._transport.send(pieces, deadline if waits else Deadline(self._clock, 0))
+            self._is_sending = False
         except BaseException as error:
+            if isinstance(error, CallTimedOut) and not waits:
+                self._is_sending = True
+                return
             # A part of the request may have been sent: nothing can follow it.
             self.close(error)
             raise
@@ -498,8 +598,6 @@ class Connection:
                 talk.on_response(response)
 
     def _send_question(self, question: Question, talk: _Talk, deadline: Deadline) -> None:
-        if deadline.has_passed:  # a request that is cut while it is sent closes the connection
-            raise CallTimedOut(f"no time is left to open the connection to {self.address}")
         version = question.version
         if version is None:
             version = self.version_of(question.api, at_least=question.at_least)

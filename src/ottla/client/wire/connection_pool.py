@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ottla.client.wire.address import Address
@@ -49,21 +49,48 @@ class ConnectionPool:
         closed, or the time of its step has passed: then another one is opened.
         """
         connection = self._connections.get(address)
-        if connection is not None and connection.is_fresh and not connection.is_opening:
-            return connection
+        if connection is None or not connection.is_fresh:
+            if connection is not None:
+                self._end(connection)
+            connection = self._dialled(address)
+        if connection.is_opening:
+            self._finish_opening(connection, deadline)
+        return connection
+
+    def _finish_opening(self, connection: Connection, deadline: Deadline) -> None:
         try:
-            if connection is None or not connection.is_fresh:
-                if connection is not None:
-                    self._end(connection)
-                connection = self._connections[address] = self._dialled(address, deadline)
             connection.finish_opening(deadline)
         except ClientError as error:
-            if connection is None or not connection.is_opening:
-                self._on_open_failed(address, error)
+            if not connection.is_opening:
+                self._on_open_failed(connection.address, error)
             raise
-        self._meter.on_opened()
-        self._log_opened(connection)
+        self._on_opened(connection)
+
+    def poll(self, address: Address) -> Connection | None:
+        """As `connect`, without waiting: None while it is opened.
+
+        The caller waits for the connections of `opening`, and calls again: also when the time of their step is over,
+        for the error.
+        """
+        connection = self._connections.get(address)
+        if connection is None or not (connection.is_opening or connection.is_fresh):
+            if connection is not None:
+                self._end(connection)
+            connection = self._dialled(address)
+        if connection.is_opening:
+            try:
+                if not connection.continue_opening():
+                    return None
+            except ClientError as error:
+                self._on_open_failed(address, error)
+                raise
+            self._on_opened(connection)
         return connection
+
+    def opening(self, address: Address) -> Connection | None:
+        """The connection to this address that is not open yet, if there is one."""
+        connection = self._connections.get(address)
+        return connection if connection is not None and connection.is_opening else None
 
     def _end(self, connection: Connection) -> None:
         """Another one takes the place of this one, which is not fresh."""
@@ -85,7 +112,8 @@ class ConnectionPool:
         facts = named("connection.failed", broker=address, client_id=self._options.client_id, reason=reason)
         CONNECTIONS.log(level, "broker %s cannot be reached: %s", address, reason, extra=facts)
 
-    def _log_opened(self, connection: Connection) -> None:
+    def _on_opened(self, connection: Connection) -> None:
+        self._meter.on_opened()
         level = logging.INFO if connection.address in self._reported else logging.DEBUG
         self._reported.discard(connection.address)
         facts = named(
@@ -97,28 +125,37 @@ class ConnectionPool:
         )
         CONNECTIONS.log(level, "connected to broker %s", connection.address, extra=facts)
 
-    def _dialled(self, address: Address, deadline: Deadline) -> Connection:
+    def _dialled(self, address: Address) -> Connection:
         self._unreached.add(address)
-        connection = Connection.dial(
-            address, self._dial, self._options, self._clock, deadline, self._memory, self._meter
-        )
+        try:
+            connection = Connection.dial(address, self._dial, self._options, self._clock, self._memory, self._meter)
+        except ClientError as error:
+            self._on_open_failed(address, error)
+            raise
         self._unreached.discard(address)
+        self._connections[address] = connection
         return connection
 
-    def connect_any(self, addresses: Iterable[Address], deadline: Deadline) -> Connection:
-        """A connection to any of them: an open one first, then one that is being opened; at the end those to brokers
-        whose last connection failed, or of which nothing came.
+    def in_order(self, addresses: Iterable[Address]) -> list[Address]:
+        """In which order to try them: an open connection first, then one that is being opened; at the end those to
+        brokers whose last connection failed, or of which nothing came.
 
         A broker that cannot serve closes its connections: another one must get the next request.
-        Raises BrokerUnreachable with the reason of each.
         """
         usable = [address for address, each in self._connections.items() if each.is_fresh and not each.is_silent]
         opened = sorted(usable, key=lambda address: self._connections[address].is_opening)
         failed = self._unreached.union(
             address for address, each in self._connections.items() if not each.is_open or each.is_silent
         )
+        return list(dict.fromkeys([*opened, *sorted(addresses, key=failed.__contains__)]))
+
+    def connect_any(self, addresses: Iterable[Address], deadline: Deadline) -> Connection:
+        """A connection to any of them, as `in_order` has them.
+
+        Raises BrokerUnreachable with the reason of each.
+        """
         failures: list[ClientError] = []
-        candidates = dict.fromkeys([*opened, *sorted(addresses, key=failed.__contains__)])
+        candidates = self.in_order(addresses)
         for address in candidates:
             try:
                 return self.connect(address, deadline)
@@ -130,12 +167,17 @@ class ConnectionPool:
                 break
         if len(candidates) == 1:
             raise failures[0]
-        raise BrokerUnreachable("no broker can be reached: " + "; ".join(str(failure) for failure in failures))
+        raise none_reached(failures)
 
     def close(self) -> None:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+
+
+def none_reached(failures: Sequence[ClientError]) -> BrokerUnreachable:
+    """With the reason of each broker."""
+    return BrokerUnreachable("no broker can be reached: " + "; ".join(str(failure) for failure in failures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +186,10 @@ class LeaderConnection:
 
     leader_id: int
     connection: Connection
+
+    @property
+    def waits_to_write(self) -> bool:
+        return self.connection.waits_to_write
 
     def fileno(self) -> int:
         return self.connection.fileno()

@@ -9,7 +9,6 @@ from typing import Final
 
 from ottla.client.wire.address import Address
 from ottla.client.wire.errors import BrokerRefused
-from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.transport import SLOW_AFTER_MS, TcpTransport, dial_tcp
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -71,9 +70,9 @@ class Waiting:
             hint = f": {reason.hint}" if reason.hint else ""
             self._report_once(kind, f"{reason}{hint}")
 
-    def dial(self, address: Address, deadline: Deadline) -> TcpTransport:
+    def dial(self, address: Address) -> TcpTransport:
         """Plain TCP, and a line when the peer keeps a caller waiting."""
-        return dial_tcp(address, deadline, self._on_slow)
+        return dial_tcp(address, self._on_slow)
 
     def _on_slow(self, reason: str) -> None:
         self._note()

@@ -40,6 +40,10 @@ class WakeUp:
             self._read_end.recv(64)
         self._is_rung = False
 
+    @property
+    def waits_to_write(self) -> bool:
+        return False
+
     def fileno(self) -> int:
         return self._read_end.fileno()
 

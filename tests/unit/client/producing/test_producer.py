@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
-from ottla.client.producing.raw_producer import LOOK_UP_MS_MIN, RawProducer
+from ottla.client.producing.raw_producer import FLUSH_STEP_MS, RawProducer
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.errors import CallTimedOut, ProducerStopped
 from ottla.client.wire.options import ClientOptions
@@ -99,15 +99,14 @@ def test_partitions_of_an_unreachable_cluster_do_not_wait_for_it_one_after_the_o
         began_ms = fake.clock.monotonic_ms()
         for partition in partitions:
             producer.send(partition, batch_of("b"))
-        assert fake.clock.monotonic_ms() - began_ms <= LOOK_UP_MS_MIN
+        assert fake.clock.monotonic_ms() == began_ms
         fake.clock.advance(1_000)
-        stepped_ms = fake.clock.monotonic_ms()
         producer.turn(0)
-        assert fake.clock.monotonic_ms() - stepped_ms <= 2 * LOOK_UP_MS_MIN
+        assert fake.clock.monotonic_ms() <= began_ms + 1_001
         results = producer.flush()
         assert [type(result.error) for result in results] == [CallTimedOut] * 20
         assert "no broker is at" in str(results[-1].error)
-        assert fake.clock.monotonic_ms() - began_ms <= 5_000 + 3 * LOOK_UP_MS_MIN
+        assert fake.clock.monotonic_ms() - began_ms <= 5_000 + FLUSH_STEP_MS
 
 
 def test_a_partition_whose_leader_is_known_is_sent_while_the_look_up_of_another_one_fails() -> None:
@@ -133,7 +132,7 @@ def test_a_topic_that_a_broker_refuses_for_long_does_not_keep_another_ones_look_
         for partition in partitions:
             producer.send(partition, batch_of("a"))
         producer.send(other, batch_of("b"), "b")
-        assert fake.clock.monotonic_ms() - began_ms <= LOOK_UP_MS_MIN
+        assert fake.clock.monotonic_ms() == began_ms
         assert [result.tag for result in producer.poll(0)] == ["b"]
 
 

@@ -74,7 +74,12 @@ class Desk:
     """Streams of a connector that does not wait: a stream ends where nothing is there."""
 
     def __init__(
-        self, streams_count: int = 1, *, deserializer: Callable[[bytes], Any] | None = None, **settings: Any
+        self,
+        streams_count: int = 1,
+        *,
+        deserializer: Callable[[bytes], Any] | None = None,
+        on_orders: Callable[[], None] = lambda: None,
+        **settings: Any,
     ) -> None:
         self.clock = FakeClock()
         self.membership = ScriptedMembership()
@@ -86,7 +91,12 @@ class Desk:
             for n in range(streams_count)
         ]
         self.engine = StreamsEngine(
-            self.membership, self.settings, self.buffers, lambda _, stream: self.buffers[stream.number], self.clock
+            self.membership,
+            self.settings,
+            self.buffers,
+            lambda _, stream: self.buffers[stream.number],
+            self.clock,
+            on_orders=on_orders,
         )
         self.streams: list[MessageStream[Any, Any]] = [
             MessageStream(self.engine, buffer, ["t"], self.settings.consumer_timeout_ms, None)

@@ -81,7 +81,7 @@ def test_connection_to_a_listener_with_tls_is_a_mismatch(record: bytes) -> None:
     with pytest.raises(ListenerMismatch, match="speaks TLS") as refused:
         Connection.open(
             Address("tls", 1),
-            lambda address, deadline: transport,
+            lambda _: transport,
             ClientOptions(),
             FakeClock(),
             Deadline(FakeClock(), 1000),
@@ -109,6 +109,12 @@ class ScriptedTransport:
         self.asked_bytes = 0
 
     def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
+        pass
+
+    def connect(self, deadline: Deadline) -> None:
+        pass
+
+    def finish_sending(self, deadline: Deadline) -> None:
         pass
 
     def receive_into(self, buffer: memoryview, deadline: Deadline) -> int:
@@ -144,7 +150,7 @@ class ScriptedTransport:
 def test_connection_closes_itself_when_the_answer_breaks_the_protocol(answer: bytes, what: str) -> None:
     transport, clock = ScriptedTransport(answer), FakeClock()
     address = Address("evil", 1)
-    connection = Connection.dial(address, lambda *_: transport, ClientOptions(), clock, Deadline(clock, 1000))
+    connection = Connection.dial(address, lambda _: transport, ClientOptions(), clock)
     with pytest.raises(ConnectionLost, match="does not answer as a broker") as lost:
         connection.finish_opening(Deadline(clock, 1000))
     assert isinstance(lost.value.__cause__, WireError)

@@ -41,7 +41,7 @@ def options(**more: int) -> ClientOptions:
 
 
 def dial(fake: FakeCluster, given: ClientOptions) -> Connection:
-    return Connection.dial(fake.brokers[1].address, fake.dial, given, fake.clock, Deadline(fake.clock, 100))
+    return Connection.dial(fake.brokers[1].address, fake.dial, given, fake.clock)
 
 
 def test_a_producer_delivers_in_five_round_trips_over_two_connections() -> None:

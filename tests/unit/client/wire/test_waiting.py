@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 import pytest
 
 from ottla.client.wire.address import Address
-from ottla.client.wire.errors import BrokerRefused, BrokerUnreachable, ConnectionLost
+from ottla.client.wire.errors import BrokerRefused, BrokerUnreachable, CallTimedOut, ConnectionLost
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.retrying import Deadline
 from ottla.client.wire.waiting import OVER_AFTER_MS, PATIENCE_MS, Waiting
@@ -73,30 +74,40 @@ def test_peer_that_takes_connections_and_does_not_answer_is_told_before_the_time
             told.append(line)
             peer.send(b"late")
 
-        # The connection itself is made by the kernel.
-        monkeypatch.setattr("ottla.client.wire.transport._connected", lambda *_: socket.create_connection(address))
-        transport = Waiting(tell).dial(address, minute)
+        transport = Waiting(tell).dial(address)
         peer, _ = server.accept()
+        transport.connect(minute)  # the kernel has made the connection
         assert transport.receive_into(memoryview(bytearray(10)), minute) == 4
         transport.close()
         peer.close()
     assert told == [f"waiting: {address} has not answered yet"]
 
 
-def test_address_that_does_not_say_no_either_is_told_and_tried_until_the_time_is_over(
+def test_address_that_does_not_say_no_either_is_reported_once_and_may_accept_later(
     told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = FakeClock()
+    monkeypatch.setattr("ottla.client.wire.transport.SLOW_AFTER_MS", 0)
+    ours, theirs = filled_pair()
+    monkeypatch.setattr("ottla.client.wire.transport._Hosts.start", lambda _: ours)
+    transport = Waiting(told.append).dial(Address("127.0.0.1", 1))
+    for timeout_ms in (20, 0, 0):
+        with pytest.raises(CallTimedOut) as late:
+            transport.connect(Deadline(SystemClock(), timeout_ms))
+        assert late.value.hint == BrokerUnreachable.hint
+        assert transport.waits_to_write
+    assert told == [f"waiting: no connection to 127.0.0.1:1 yet: {BrokerUnreachable.hint}"]
+    theirs.close()
+    transport.close()
 
-    def create_connection(address: Address, timeout: float) -> socket.socket:
-        clock.advance(round(timeout * 1000))
-        raise TimeoutError("timed out")
 
-    monkeypatch.setattr("socket.create_connection", create_connection)
-    with pytest.raises(BrokerUnreachable, match="timed out"):
-        Waiting(told.append, clock).dial(Address("far", 1), Deadline(clock, 10_000))
-    assert told == [f"waiting: no connection to far:1 yet: {BrokerUnreachable.hint}"]
-    assert clock.monotonic_ms() == 10_000
+def filled_pair() -> tuple[socket.socket, socket.socket]:
+    """The first one cannot be written, as a socket whose connection no peer has accepted."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            ours.send(bytes(1 << 16))
+    return ours, theirs
 
 
 def test_silence_is_told_when_there_is_no_reason(told: list[str]) -> None:

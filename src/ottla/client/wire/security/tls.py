@@ -6,6 +6,7 @@ import os
 import re
 import ssl
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -74,6 +75,11 @@ class TlsTransport:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=address.host)
         self._received = memoryview(bytearray(_RECEIVED_BYTES))
         self._is_open = False
+        # Not encrypted yet.
+        self._unsent: deque[memoryview] = deque()
+
+    def connect(self, deadline: Deadline) -> None:
+        self._inner.connect(deadline)
 
     def shake_hands(self, deadline: Deadline) -> None:
         """Raises TlsFailed and ListenerMismatch, which no repetition helps, and ConnectionLost.
@@ -104,12 +110,20 @@ class TlsTransport:
         views = [memoryview(piece).cast("B") for piece in pieces]
         if sum(len(view) for view in views) <= _JOINED_BYTES_MAX:
             views = [memoryview(b"".join(views))]
+        self._unsent += [
+            view[start : start + _ENCRYPTED_BYTES_MAX]
+            for view in views
+            for start in range(0, len(view), _ENCRYPTED_BYTES_MAX)
+        ]
+        self.finish_sending(deadline)
+
+    def finish_sending(self, deadline: Deadline) -> None:
         try:
-            for view in views:
-                for start in range(0, len(view), _ENCRYPTED_BYTES_MAX):
-                    self._encrypt(view[start : start + _ENCRYPTED_BYTES_MAX])
-                    if self._outgoing.pending >= _ENCRYPTED_BYTES_MAX:
-                        self._flush(deadline)
+            self._inner.finish_sending(deadline)
+            while self._unsent:
+                self._encrypt(self._unsent.popleft())
+                if self._outgoing.pending >= _ENCRYPTED_BYTES_MAX:
+                    self._flush(deadline)
             self._flush(deadline)
         except ssl.SSLError as error:
             self._raise(error)
@@ -139,6 +153,7 @@ class TlsTransport:
         return self._inner.fileno()
 
     def close(self) -> None:
+        self._unsent.clear()
         self._inner.close()
 
     def _encrypt(self, view: memoryview) -> None:
@@ -154,9 +169,7 @@ class TlsTransport:
             self._inner.send([self._outgoing.read()], deadline)
 
     def _send_handshake(self, deadline: Deadline) -> None:
-        """CallTimedOut before a byte is taken out to be sent; later it would be missing, so the connection is lost."""
-        if deadline.has_passed:
-            raise CallTimedOut(f"no time is left for the TLS handshake with {self._peer}") from None
+        """What is sent in part would be missing later, so the connection is lost."""
         try:
             self._flush(deadline)
         except CallTimedOut as error:
