@@ -307,12 +307,27 @@ def _seek_added(
     wanted: list[TopicPartition],
     positions: dict[TopicPartition, int],
 ) -> None:
-    """Start to read partitions that were added to the topics, from their beginning, when the metadata shows them."""
-    for partition in [TopicPartition(topic, number) for topic in topics for number in cluster.partitions(topic)]:
+    """Start to read partitions that were added to the topics, from their beginning, when the metadata shows them.
+
+    It is not waited for: the fetcher looks topics up beside its fetches.
+    """
+    for partition in [each for topic in topics for each in _known_partitions(cluster, topic)]:
         if partition not in wanted:
             wanted.append(partition)
             positions[partition] = 0
             fetcher.seek(partition, 0)
+
+
+def _known_partitions(cluster: Cluster, topic: str) -> list[TopicPartition]:
+    from ottla.client.wire.errors import ClientError
+
+    try:
+        found = cluster.look_ups.topic(topic)
+    except ClientError as error:
+        if not error.is_retriable:
+            raise
+        return []  # the fetcher has the same problem, and reports it
+    return [] if found is None else [TopicPartition(topic, number) for number in found.partitions]
 
 
 def _poll(

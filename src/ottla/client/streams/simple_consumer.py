@@ -76,7 +76,8 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
     ) -> list[Message[KeyT | None, ValueT | None]]:
         """Messages from `offset` on: about `max_bytes` of them as they are stored, but at least one.
 
-        Waits up to `max_wait_ms` for the first; empty when there is none.  The next fetch begins at the last message's
+        Waits up to `max_wait_ms` for the first; empty when there is none.  Raises `CallTimedOut` when no broker has
+        answered within `timeout_ms` (a minute).  The next fetch begins at the last message's
         `offset + 1`.  Raises `OffsetOutOfRange`, `UnknownTopic`, and `PoisonMessage` when the first message cannot be
         read (one further on ends the list before it).
         """
@@ -85,6 +86,7 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
         if max_bytes < 1:
             raise ConfigError(f"max_bytes is {max_bytes}", hint="it is at least 1")
         topic, partition = self._partition
+        deadline = self._cluster.retrying.deadline(timeout_ms)
         while True:
             fetched = fetch_raw(
                 self._cluster,
@@ -94,7 +96,7 @@ class SimpleConsumer(Generic[KeyT, ValueT]):
                 max_bytes=max_bytes,
                 max_wait_ms=max_wait_ms,
                 isolation=self._isolation,
-                timeout_ms=timeout_ms,
+                timeout_ms=deadline.remaining_ms,
             )
             messages = self._messages(fetched)
             # Batches of nothing but transaction markers, of aborted transactions, or that compaction has emptied, are

@@ -284,6 +284,9 @@ def test_topic_refuses_flags_that_cannot_be(arguments: list[str], what: str) -> 
 def test_consume_reads_added_partitions_from_their_start_and_goes_on_in_the_others(fake: FakeCluster) -> None:
     with fake.client() as cluster, Fetcher(cluster, {P0: 7}) as fetcher:
         known, wanted = {P0: 7}, [P0]
+        consume._seek_added(cluster, fetcher, ["t"], wanted, known)
+        assert dict(fetcher.positions) == {P0: 7}, "the topic is not waited for"
+        cluster.refresh(["t"])
         for _ in range(2):
             consume._seek_added(cluster, fetcher, ["t"], wanted, known)
             assert dict(fetcher.positions) == {P0: 7, P1: 0}
