@@ -82,10 +82,10 @@ def _look(disk: Disk, path: str) -> _Directory | None:
         topic_id = checkpoints.read_topic_id(disk, path)
     except checkpoints.DamagedCheckpoint:
         topic_id = None
-    return _Directory(topic_id, _leader_epoch(disk, path), disk.exists(f"{path}/{COMPACTED_FILE}"))
+    return _Directory(topic_id, greatest_leader_epoch(disk, path), disk.exists(f"{path}/{COMPACTED_FILE}"))
 
 
-def _leader_epoch(disk: Disk, path: str) -> int:
+def greatest_leader_epoch(disk: Disk, path: str) -> int:
     """The greatest that the log's checkpoint has, -1 when it has none: a start reads the batches too."""
     file = f"{path}/{checkpoints.LEADER_EPOCH_FILE}"
     try:

@@ -43,6 +43,14 @@ def shared_home(disk: Disk, path: str) -> str | None:
     return home if home in (SHARED, OF_PROCESSES) else None
 
 
+def mark_own(disk: Disk, path: str) -> None:
+    """From now on the tree in the directory is that of its broker alone.  The directory must be claimed and locked."""
+    found = checkpoints.read_meta_properties(disk, path)
+    assert found is not None
+    if TREE_NAME in found:
+        checkpoints.write_meta_properties(disk, path, {name: text for name, text in found.items() if name != TREE_NAME})
+
+
 def is_shared(disk: Disk, path: str) -> bool:
     return shared_home(disk, path) is not None
 

@@ -1,0 +1,228 @@
+"""What `resize` does beside moving logs: what it refuses, keeps, removes and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from ottla.coordination.embedded.backend import EmbeddedSession
+from ottla.coordination.topics import TopicRegistry
+from ottla.maintenance.resize import resize
+from ottla.maintenance.resize_journal import JOURNAL_FILE
+from ottla.model.identifiers import NodeId, TopicPartition
+from ottla.model.partition_state import NO_BROKER_EPOCH, ReplicaIncarnation
+from ottla.runtime.disk import replace_file
+from ottla.runtime.event_loop import run
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage import checkpoints
+from ottla.storage.directory import directory_identity, directory_tree, flushed_ends
+from ottla.storage.directory.directory_lock import FileLock
+from ottla.storage.directory.flushed_ends import read_flushed_ends
+from ottla.storage.errors import DirectoryLocked, DiskFull, ForeignDirectory, StorageError
+from ottla.testing.memory_disk import MemoryDisk
+from tests.property.resized_brokers import (
+    BROKER_EPOCH,
+    DATA,
+    Machine,
+    PartitionPlace,
+    TreeInMemory,
+    check_resized,
+    folders_of,
+    path_of,
+    resized,
+    topic_id,
+    view_of,
+)
+
+ORDERS = [PartitionPlace(TopicPartition("orders", index), (1 + index % 2,)) for index in range(4)]
+
+
+@pytest.fixture(autouse=True)
+def _few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flushed_ends, "SLOTS_COUNT_MIN", 16)
+
+
+def machine_of(brokers: list[int], partitions: list[PartitionPlace], killed: tuple[int, ...] = ()) -> Machine:
+    machine = Machine(brokers, partitions, killed)
+    run(machine.make_tree())
+    return machine
+
+
+def act(tree: TreeInMemory, step: Callable[[EmbeddedSession], Awaitable[None]]) -> None:
+    run(tree.use(step))
+
+
+def test_logs_move_without_being_copied_and_their_records_with_them() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    result = run(resized(machine.disk, machine.tree, [1]))
+    assert (result.moved_count, result.copied_bytes, result.lowered, result.kept_paths) == (2, 0, (), ())
+    run(check_resized(machine.disk, machine.tree, [1], machine.truth, ""))
+    assert not machine.disk.exists(path_of(2))
+    assert not directory_tree.is_shared(machine.disk, DATA)
+
+
+def test_moved_partition_starts_another_leader_epoch_with_an_entry_that_its_broker_confirms() -> None:
+    machine = machine_of([1, 2, 3], [PartitionPlace(TopicPartition("orders", 0), (3,))])
+    run(resized(machine.disk, machine.tree, [1, 2]))
+    ((_, partition),) = run(view_of(machine.tree)).partitions()
+    assert partition.state.leader_epoch == 4
+    assert partition.state.in_sync == (ReplicaIncarnation(partition.replicas[0], BROKER_EPOCH),)
+
+
+def test_new_directory_counts_as_complete_from_the_first_epoch() -> None:
+    machine = machine_of([1], [PartitionPlace(TopicPartition("orders", index), (1,)) for index in range(2)])
+    run(resized(machine.disk, machine.tree, [1, 2]))
+    moved = [each for _, each in run(view_of(machine.tree)).partitions() if each.replicas == (NodeId(2),)]
+    assert [each.state.in_sync for each in moved] == [(ReplicaIncarnation(NodeId(2), NO_BROKER_EPOCH),)]
+    assert directory_tree.node_id_of(machine.disk, path_of(2)) == 2
+    assert directory_tree.is_shared(machine.disk, DATA)
+
+
+def test_nothing_is_changed_while_the_brokers_are_the_same() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    before = machine.disk.files()
+    assert run(resized(machine.disk, machine.tree, [1, 2])).moved_count == 0
+    assert machine.disk.files() == before
+
+
+def test_directory_that_no_broker_has_served_gives_nothing_away() -> None:
+    disk = MemoryDisk()
+    disk.make_directory(DATA)
+    assert run(resized(disk, TreeInMemory(), [1, 2, 3])).moved_count == 0
+
+
+def test_target_that_was_stopped_in_order_is_searched_when_a_log_of_a_killed_broker_comes() -> None:
+    machine = machine_of([1, 2], ORDERS, killed=(2,))
+    assert checkpoints.has_clean_shutdown_mark(machine.disk, DATA)
+    run(resized(machine.disk, machine.tree, [1]))
+    assert not checkpoints.has_clean_shutdown_mark(machine.disk, DATA)
+
+
+def test_clean_stop_stays_one_when_all_logs_that_come_were_stopped_in_order() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    run(resized(machine.disk, machine.tree, [1, 2, 3]))
+    assert checkpoints.has_clean_shutdown_mark(machine.disk, DATA)
+    assert checkpoints.has_clean_shutdown_mark(machine.disk, path_of(3))
+
+
+def test_former_directory_forgets_what_it_recorded_of_a_log_that_moved() -> None:
+    machine = machine_of([1], [PartitionPlace(TopicPartition("orders", index), (1,)) for index in range(2)])
+    run(resized(machine.disk, machine.tree, [1, 2]))
+    (moved,) = set(folders_of(machine.disk, [2])) & {"orders-0", "orders-1"}
+    index = int(moved[-1])
+    assert (topic_id("orders"), index) in read_flushed_ends(machine.disk, path_of(2))
+    assert (topic_id("orders"), index) not in read_flushed_ends(machine.disk, DATA)
+    assert TopicPartition("orders", index) not in checkpoints.read_high_watermarks(machine.disk, DATA)
+    assert TopicPartition("orders", index) in checkpoints.read_high_watermarks(machine.disk, path_of(2))
+
+
+def test_partition_with_more_replicas_than_brokers_is_reported() -> None:
+    machine = machine_of([1, 2], [PartitionPlace(TopicPartition("orders", 0), (1, 2))])
+    assert run(resized(machine.disk, machine.tree, [1])).lowered == (TopicPartition("orders", 0),)
+
+
+def test_log_of_another_topic_with_the_name_of_one_that_comes_is_set_aside() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    path = f"{DATA}/orders-1"
+    machine.disk.make_directory(path)
+    checkpoints.write_topic_id(machine.disk, path, UUID(int=77))
+    file = machine.disk.open(f"{path}/{0:020d}.log", create=True)
+    file.write_at(0, b"records of another topic")
+    run(resized(machine.disk, machine.tree, [1]))
+    assert f"orders-1.{UUID(int=77).hex}-stray" in machine.disk.list_directory(DATA)
+    run(check_resized(machine.disk, machine.tree, [1], machine.truth, ""))
+
+
+def test_directory_with_a_partitions_name_that_is_no_log_is_refused_before_anything_changes() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    machine.disk.make_directory(f"{DATA}/orders-1")
+    machine.disk.open(f"{DATA}/orders-1/photo.jpg", create=True).close()
+    before = machine.disk.files()
+    with pytest.raises(StorageError, match="orders-1 is no log") as caught:
+        run(resized(machine.disk, machine.tree, [1]))
+    assert caught.value.hint == "move it out of the data directory"
+    assert machine.disk.files() == before
+
+
+def test_logs_that_an_operator_keeps_go_to_the_first_directory_and_other_files_stay() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    machine.disk.make_directory(f"{path_of(2)}/old-0.12.34-damaged")
+    machine.disk.open(f"{path_of(2)}/notes.txt", create=True).close()
+    result = run(resized(machine.disk, machine.tree, [1]))
+    assert result.kept_paths == (path_of(2),)
+    assert "old-0.12.34-damaged" in machine.disk.list_directory(DATA)
+    assert machine.disk.list_directory(path_of(2)) == ["notes.txt"]
+
+
+def test_log_of_a_deleted_topic_goes_with_its_broker() -> None:
+    machine = machine_of([1, 2], [*ORDERS, PartitionPlace(TopicPartition("gone", 0), (2,))])
+
+    async def delete(tree: EmbeddedSession) -> None:
+        await TopicRegistry(tree).delete("gone")
+
+    act(machine.tree, delete)
+    run(resized(machine.disk, machine.tree, [1]))
+    assert not machine.disk.exists(path_of(2))
+    assert not [name for name in machine.disk.list_directory(DATA) if name.startswith("gone")]
+
+    async def check(tree: EmbeddedSession) -> None:
+        assert await TopicRegistry(tree).pending_deletions() == []
+
+    act(machine.tree, check)
+
+
+def test_missing_directory_of_a_replica_is_refused() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    for name in machine.disk.list_directory(path_of(2)):
+        path = f"{path_of(2)}/{name}"
+        if machine.disk.is_directory(path):
+            for each in machine.disk.list_directory(path):
+                machine.disk.remove(f"{path}/{each}")
+            machine.disk.remove_directory(path)
+        else:
+            machine.disk.remove(path)
+    with pytest.raises(StorageError, match="has a replica on broker 2"):
+        run(resized(machine.disk, machine.tree, [1, 3]))
+
+
+def test_directory_of_another_clusters_broker_is_refused() -> None:
+    machine = machine_of([1], [PartitionPlace(TopicPartition("orders", 0), (1,))])
+    for path in (f"{DATA}/processes", path_of(2)):
+        machine.disk.make_directory(path)
+    directory_identity.check_or_write(machine.disk, path_of(2), 2, "AAAACAAAAAAAAAAAAAAABg")
+    with pytest.raises(ForeignDirectory, match=r"belongs to cluster\.id"):
+        run(resized(machine.disk, machine.tree, [1]))
+
+
+def test_copy_to_another_file_system_needs_room_there() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    machine.disk.faults.fail("rename", error=18, times=None, path_contains="/broker-2/orders-1 -> ")
+    machine.disk.room_bytes = 10_000_000
+    with pytest.raises(DiskFull, match="has to be copied") as caught:
+        run(resized(machine.disk, machine.tree, [1]))
+    assert caught.value.hint is not None
+    machine.disk.room_bytes = None
+    result = run(resized(machine.disk, machine.tree, [1]))
+    assert result.copied_bytes > 0
+    run(check_resized(machine.disk, machine.tree, [1], machine.truth, ""))
+
+
+def test_damaged_journal_is_refused() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    replace_file(machine.disk, f"{DATA}/processes/{JOURNAL_FILE}", b'12\n{"version":1}')
+    with pytest.raises(StorageError, match="cannot be read: its checksum"):
+        run(resized(machine.disk, machine.tree, [1]))
+
+
+def test_running_broker_is_reported(tmp_path: Path) -> None:
+    disk = PosixDisk()
+    directory_identity.check_or_write(disk, str(tmp_path), 1, "AAAACAAAAAAAAAAAAAAABQ")
+    lock = FileLock()
+    lock.acquire(str(tmp_path))
+    with pytest.raises(DirectoryLocked, match="is in use by process") as caught:
+        run(resize(str(tmp_path), [NodeId(1), NodeId(2)]))
+    assert caught.value.hint == "stop all brokers before their number is changed"
+    lock.release()
