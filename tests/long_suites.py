@@ -904,6 +904,14 @@ LONG_SUITES: Final = (
         ),
         "the largest batches, seconds of compression each, and twice as many lives of a topic",
     ),
+    LongSuite(
+        ("tests/integration/test_processes_change.py::test_killed_brokers_lose_nothing",),
+        (
+            "tests/integration/test_processes_change.py::test_everything_continues",
+            "tests/property/test_resize_survives_crashes.py",
+        ),
+        "the next supervisor stops the brokers of a killed one; crashes are tried on a disk in memory",
+    ),
 )
 
 

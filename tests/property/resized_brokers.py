@@ -13,15 +13,18 @@ from ottla.coordination.broker_registry import cluster_id
 from ottla.coordination.embedded.backend import EmbeddedBackend, EmbeddedSession
 from ottla.coordination.embedded.journal import Journal, JournalEntry
 from ottla.coordination.embedded.node_table import NodeTable
-from ottla.coordination.generations import SeenGeneration, generation_write
+from ottla.coordination.generations import NO_VERSION, SeenGeneration, generation_write
 from ottla.coordination.topic_nodes import TopicPointer
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import TopicsView
 from ottla.coordination.tree import Operation, Stat
-from ottla.maintenance.resize import ResizeResult, Resizing
+from ottla.maintenance.resize import Resizing
+from ottla.maintenance.resize_places import held_generation
+from ottla.maintenance.resize_steps import ResizeResult
 from ottla.model.identifiers import LeaderEpoch, NodeId, TopicPartition, uuid_to_text
 from ottla.model.partition_state import PartitionState, ReplicaIncarnation
 from ottla.runtime.offload import run_inline
+from ottla.storage import checkpoints
 from ottla.storage.directory import directory_tree
 from ottla.storage.directory.log_directory import LogDirectory
 from ottla.storage.log.log import Log
@@ -137,12 +140,13 @@ class Machine:
         directory = open_directory(self.disk, node_id)
         if len(self.brokers) > 1:
             directory.set_complete_from(BROKER_EPOCH)
-            directory_tree.mark_shared(self.disk, path_of(node_id))
+            directory_tree.mark_shared(self.disk, path_of(node_id), directory_tree.OF_PROCESSES)
         own = [each for each in self.partitions if node_id in each.replicas]
         wanted = [(each.topic_partition, topic_id(each.topic_partition.topic)) for each in own]
         for log, place in zip(run_inline(directory.create(wanted)), own, strict=True):
             log.start_epoch(3)
             self._write(directory, log, place, node_id)
+        checkpoints.write_generation(self.disk, path_of(node_id), 3)
         directory.record_high_watermarks({each.topic_partition: 2 for each in own})
         directory.abandon() if is_killed else directory.close()
 
@@ -198,7 +202,9 @@ class Machine:
                 ]
                 await registry.install(topic, pointer, states, {})
             for node_id in self.brokers:
-                await tree.multi([generation_write(NodeId(node_id), SeenGeneration(UUID(int=node_id), 3), -1)])
+                held = held_generation(self.disk, path_of(node_id))
+                seen = SeenGeneration(held.directory_id, held.generation)
+                await tree.multi([generation_write(NodeId(node_id), seen, NO_VERSION)])
 
         await self.tree.use(fill)
 
@@ -250,6 +256,7 @@ async def check_resized(
         assert partition.state.in_sync, f"{label}: {name} has no replica in sync"
         for member in partition.state.in_sync:
             directory = directories[member.node_id]
+            assert name in directory.logs, f"{label}: broker {member.node_id} has no log {name}"
             if len(brokers) > 1:
                 assert directory.is_complete(name, member.broker_epoch), f"{label}: {name} at broker {member}"
             check_log(directory.logs[name], truth[name], label)

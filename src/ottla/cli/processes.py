@@ -21,6 +21,8 @@ from ottla.broker.processes.recorded import BrokerProcess
 from ottla.broker.processes.supervisor import stop_left, supervise
 from ottla.broker.tree.holder import SOCKET_FILE
 from ottla.cli.output import say
+from ottla.maintenance.resize import is_resize_due, resize
+from ottla.maintenance.resize_steps import ResizeResult
 from ottla.model.broker_settings import NODE_ID, TREE_SOCKET, ZOOKEEPER_CONNECT
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NodeId
@@ -38,11 +40,13 @@ from ottla.storage.directory.process_places import (
     ProcessPlaces,
     folder_of,
     read_places,
+    remove_places,
     write_places,
 )
 from ottla.storage.errors import DirectoryLocked, DirectoryUnusable, ForeignDirectory
 
 PROCESSES_MAX: Final = 64
+LOWERED_SHOWN_MAX: Final = 5
 
 
 class ServeFlags(NamedTuple):
@@ -76,18 +80,24 @@ def serve_processes(options: ServeOptions, processes: str | None, flags: ServeFl
         _claim_folder(disk, data_dir, first_node_id, saved, closing)
         places = planned(saved, count, first_node_id, options, _free_port)
         require_supported(options, len(places.brokers))
-        if saved is not None and len(places.brokers) < len(saved.brokers):
-            raise ConfigError(
-                f"{data_dir} has {len(saved.brokers)} brokers, and {len(places.brokers)} would leave out the "
-                "partitions of the others",
-                hint=f"start it with --processes {len(saved.brokers)}, or without the flag",
-            )
         commands = {
             place.node_id: _command(places, index, options, data_dir, flags)
             for index, place in enumerate(places.brokers)
         }
-        left = stop_left(data_dir, lambda process: tuple(commands.get(process.node_id, ())) == process.command)
+        node_ids = [each.node_id for each in places.brokers]
+        is_changed = len(node_ids) == 1 or is_resize_due(disk, data_dir, node_ids)
+        left = stop_left(
+            data_dir,
+            lambda process: not is_changed and tuple(commands.get(process.node_id, ())) == process.command,
+        )
         _prepare_first(disk, data_dir, first_node_id, left, was_standalone=saved is None)
+        if is_changed:
+            # Before a directory is changed: the next start must find the brokers of an interrupted change.
+            write_places(disk, data_dir, places._replace(is_spread=False))
+            report(run(resize(data_dir, node_ids)))
+        if len(node_ids) == 1:
+            remove_places(disk, data_dir)
+            return None
         _hold_ports(places, {process.node_id for process in left}, closing)
         write_places(disk, data_dir, places._replace(is_spread=True))
         if has_several_replicas(options):
@@ -97,6 +107,18 @@ def serve_processes(options: ServeOptions, processes: str | None, flags: ServeFl
         admin = options.admin_listener
         uses_tls = any(each.uses_tls for each in options.listeners) or (admin is not None and admin.uses_tls)
         return run(supervise(data_dir, commands, left, bootstrap, reloads_certificates=uses_tls))
+
+
+def report(result: ResizeResult) -> None:
+    """What a user must know of a change of the number of processes."""
+    if result.lowered:
+        names = ", ".join(map(str, result.lowered[:LOWERED_SHOWN_MAX]))
+        more = (
+            "" if len(result.lowered) <= LOWERED_SHOWN_MAX else f" and {len(result.lowered) - LOWERED_SHOWN_MAX} more"
+        )
+        say(f"note: there are fewer processes than {names}{more} had replicas: they have fewer now", err=True)
+    for path in result.kept_paths:
+        say(f"note: {path} has no partitions any more, and files that are not Ottla's: remove it yourself", err=True)
 
 
 def _count_of(text: str) -> int:

@@ -1,1 +1,1 @@
-"""What works on stopped or copied data directories: inspect, repair, import, backup, restore."""
+"""What works on stopped or copied data directories: inspect, repair, import, backup, restore, resize."""

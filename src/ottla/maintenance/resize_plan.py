@@ -271,5 +271,5 @@ def _sources(
         sources[target] = target if source is None and target in partition.replicas else source
     if len(partition.replicas) > 1:
         counts.subtract(each for each in partition.replicas if each in wanted)
-        counts.update(sources)
+        counts.update(list(sources))
     return sources

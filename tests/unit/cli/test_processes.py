@@ -4,13 +4,27 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.processes import ServeFlags, serve_processes
+from ottla.cli.processes import ServeFlags, report, serve_processes
+from ottla.maintenance.resize_steps import ResizeResult
 from ottla.model.errors import ConfigError, OttlaError
+from ottla.model.identifiers import NodeId, TopicPartition
+from ottla.model.listener import parse_listeners
 from ottla.model.serve_options import serve_options
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.checkpoints import write_meta_properties
+from ottla.storage.directory import directory_identity
 from ottla.storage.directory.directory_identity import FORMAT, FORMAT_NAME
+from ottla.storage.directory.directory_lock import FileLock
+from ottla.storage.directory.process_places import (
+    FIRST_DIRECTORY,
+    BrokerPlace,
+    ProcessPlaces,
+    folder_of,
+    place_of,
+    read_places,
+    write_places,
+)
 from ottla.storage.errors import ForeignDirectory
 
 FLAGS = ServeFlags(None, (), insecure_listen=False, log_level="info")
@@ -62,3 +76,26 @@ def test_directory_of_other_files_is_not_changed(tmp_path: Path) -> None:
     with pytest.raises(OttlaError, match="is not a data directory"):
         serve(tmp_path, "2")
     assert [each.name for each in tmp_path.iterdir()] == ["letters"]
+
+
+def test_one_process_after_several_is_a_standalone_broker(tmp_path: Path) -> None:
+    disk, lock = PosixDisk(), FileLock()
+    directory_identity.claim(disk, str(tmp_path), 0, lock)
+    lock.release()
+    folder = folder_of(str(tmp_path))
+    disk.make_directory(folder)
+    brokers = (BrokerPlace(NodeId(0), FIRST_DIRECTORY, (19093,)), place_of(NodeId(1), (19094,)))
+    listeners = parse_listeners("PLAINTEXT://127.0.0.1:19092", setting="listeners")
+    write_places(disk, str(tmp_path), ProcessPlaces(listeners, brokers))
+    assert serve(tmp_path, "1") is None
+    assert read_places(disk, str(tmp_path)) is None
+
+
+def test_lowered_factors_and_kept_directories_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    names = tuple(TopicPartition("orders", index) for index in range(7))
+    report(ResizeResult(moved_count=3, lowered=names, kept_paths=("/data/processes/broker-2",)))
+    said = capsys.readouterr().err
+    assert "orders-0, orders-1, orders-2, orders-3, orders-4 and 2 more had replicas" in said
+    assert "/data/processes/broker-2 has no partitions any more" in said
+    report(ResizeResult(moved_count=3))
+    assert capsys.readouterr().err == ""

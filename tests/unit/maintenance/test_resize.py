@@ -9,7 +9,10 @@ from uuid import UUID
 import pytest
 
 from ottla.coordination.embedded.backend import EmbeddedSession
+from ottla.coordination.generations import read_generation
+from ottla.coordination.reassignment import Reassigned
 from ottla.coordination.topics import TopicRegistry
+from ottla.coordination.topics_view import Move, PartitionNode
 from ottla.maintenance.resize import resize
 from ottla.maintenance.resize_journal import JOURNAL_FILE
 from ottla.model.identifiers import NodeId, TopicPartition
@@ -21,7 +24,7 @@ from ottla.storage import checkpoints
 from ottla.storage.directory import directory_identity, directory_tree, flushed_ends
 from ottla.storage.directory.directory_lock import FileLock
 from ottla.storage.directory.flushed_ends import read_flushed_ends
-from ottla.storage.errors import DirectoryLocked, DiskFull, ForeignDirectory, StorageError
+from ottla.storage.errors import DirectoryLocked, DiskFull, ForeignDirectory, StaleDirectory, StorageError
 from ottla.testing.memory_disk import MemoryDisk
 from tests.property.resized_brokers import (
     BROKER_EPOCH,
@@ -195,6 +198,42 @@ def test_directory_of_another_clusters_broker_is_refused() -> None:
     directory_identity.check_or_write(machine.disk, path_of(2), 2, "AAAACAAAAAAAAAAAAAAABg")
     with pytest.raises(ForeignDirectory, match=r"belongs to cluster\.id"):
         run(resized(machine.disk, machine.tree, [1]))
+
+
+def test_copy_of_an_earlier_time_is_refused_before_its_logs_are_moved() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    checkpoints.write_generation(machine.disk, path_of(2), 2)
+    with pytest.raises(StaleDirectory, match="broker-2 is not as broker 2 left it"):
+        run(resized(machine.disk, machine.tree, [1]))
+    assert "orders-1" in machine.disk.list_directory(path_of(2))
+
+
+def test_copy_of_a_directory_before_logs_came_is_stale_afterwards() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    run(resized(machine.disk, machine.tree, [1]))
+
+    async def check(tree: EmbeddedSession) -> None:
+        seen = (await read_generation(tree, NodeId(1))).seen
+        assert seen is not None
+        assert seen.generation == checkpoints.read_generation(machine.disk, DATA) == 4
+
+    act(machine.tree, check)
+
+
+def test_move_of_replicas_that_was_under_way_ends_where_its_broker_goes() -> None:
+    machine = machine_of([1, 2], [PartitionPlace(TopicPartition("orders", 0), (1, 2), in_sync=(1,))])
+
+    async def start_move(tree: EmbeddedSession) -> None:
+        def decide(partition: PartitionNode) -> Reassigned:
+            return Reassigned(partition.replicas, Move(adding=(NodeId(2),)), partition.state)
+
+        await TopicRegistry(tree).change_assignments("orders", None, [0], decide)
+
+    act(machine.tree, start_move)
+    assert run(resized(machine.disk, machine.tree, [1])).lowered == ()
+    ((_, partition),) = run(view_of(machine.tree)).partitions()
+    assert (partition.replicas, partition.is_moving) == ((NodeId(1),), False)
+    run(check_resized(machine.disk, machine.tree, [1], machine.truth, ""))
 
 
 def test_copy_to_another_file_system_needs_room_there() -> None:

@@ -131,3 +131,18 @@ def test_a_leader_with_a_better_log_of_a_broker_that_goes_gives_its_own_up() -> 
     (planned,) = plan_resize(partitions, [ONE, TWO, FOUR], [ONE, TWO])
     assert planned.sources[planned.replicas[0]] == FOUR
     assert set(planned.replicas) == {ONE, TWO}
+
+
+def test_followers_of_a_broker_that_goes_are_divided_among_the_others() -> None:
+    partitions = copies("orders", *[[ONE, FOUR]] * 4, *[[TWO, ONE]] * 4, *[[THREE, TWO]] * 4)
+    planned = plan_resize(partitions, [ONE, TWO, THREE, FOUR], [ONE, TWO, THREE])
+    counts = Counter(node_id for each in after(partitions, planned) for node_id in each.replicas)
+    assert counts == Counter({ONE: 8, TWO: 8, THREE: 8})
+    assert [each.moves[0][1] for each in planned] == [THREE] * 4
+
+
+def test_new_follower_starts_without_a_log_where_a_leader_gave_a_worse_one_up() -> None:
+    partitions = copies("orders", [TWO, THREE], in_sync={0: [THREE]})
+    (planned,) = plan_resize(partitions, [ONE, TWO, THREE], [ONE, TWO])
+    assert sorted(planned.replicas) == [ONE, TWO]
+    assert planned.sources[planned.replicas[0]] == THREE

@@ -6,11 +6,13 @@ them as they were before.  So `meta.properties` records that it is shared, and w
 
 from __future__ import annotations
 
+import shlex
 from typing import Final
 
 from ottla.runtime.disk import Disk
 from ottla.storage import checkpoints
 from ottla.storage.directory.directory_identity import is_log
+from ottla.storage.directory.process_places import PROCESSES_FOLDER
 from ottla.storage.errors import ForeignDirectory
 
 # The tree of a standalone broker.
@@ -43,14 +45,6 @@ def shared_home(disk: Disk, path: str) -> str | None:
     return home if home in (SHARED, OF_PROCESSES) else None
 
 
-def mark_own(disk: Disk, path: str) -> None:
-    """From now on the tree in the directory is that of its broker alone.  The directory must be claimed and locked."""
-    found = checkpoints.read_meta_properties(disk, path)
-    assert found is not None
-    if TREE_NAME in found:
-        checkpoints.write_meta_properties(disk, path, {name: text for name, text in found.items() if name != TREE_NAME})
-
-
 def is_shared(disk: Disk, path: str) -> bool:
     return shared_home(disk, path) is not None
 
@@ -68,9 +62,13 @@ def require_own_tree(disk: Disk, path: str) -> None:
     """Raises `ForeignDirectory` for a directory whose tree is shared."""
     home = shared_home(disk, path)
     if home == OF_PROCESSES:
+        is_first = disk.exists(f"{path}/{PROCESSES_FOLDER}")
         raise ForeignDirectory(
             f"{path} belongs to one of the brokers of `ottla serve --processes`, which share a tree",
-            hint="name the data directory that they have together: the one with the folder `processes`",
+            hint=f"`ottla serve --data-dir {shlex.quote(path)} --processes 1` makes it a standalone broker's again: "
+            "start and stop that first"
+            if is_first
+            else "name the data directory that they have together: the one with the folder `processes`",
         )
     if home is not None:
         raise ForeignDirectory(

@@ -17,6 +17,7 @@ from ottla.runtime.disk import Disk, read_file, replace_file
 
 PROCESSES_FOLDER: Final = "processes"
 PROCESSES_FILE: Final = "processes.json"
+BROKER_PREFIX: Final = "broker-"
 # Of the first broker: the data directory itself.
 FIRST_DIRECTORY: Final = "."
 _VERSION: Final = 1
@@ -50,7 +51,7 @@ def folder_of(data_dir: str) -> str:
 
 def place_of(node_id: NodeId, ports: Sequence[int]) -> BrokerPlace:
     """Of a broker that is not the first one."""
-    return BrokerPlace(node_id, f"{PROCESSES_FOLDER}/broker-{node_id}", tuple(ports))
+    return BrokerPlace(node_id, f"{PROCESSES_FOLDER}/{BROKER_PREFIX}{node_id}", tuple(ports))
 
 
 def read_places(disk: Disk, data_dir: str) -> ProcessPlaces | None:
