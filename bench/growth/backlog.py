@@ -8,11 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from bench.growth.load import latencies
+from bench.growth.load import latencies, make_topic
 from bench.growth.sizes import Sizes
 from bench.peers.peer import Peer
 from bench.raw_client.load import VALUE_BYTES, FetchLoad, LoadResult, ProduceLoad, put_load
-from bench.scenarios.topics import create_topic, settle_disk
+from bench.scenarios.topics import settle_disk
 from bench.study import Observed, say
 
 BACKLOG: Final = "backlog"
@@ -32,17 +32,16 @@ FILLING_REQUESTS_MAX: Final = 5000
 def measure_backlog(name: str, peer: Peer, sizes: Sizes, scale: float, observed: Observed) -> None:
     """The same paced producer alone, and beside a reader of the whole backlog, which starts on the disk."""
     size_bytes = int(sizes.backlog_bytes * scale)
-    create_topic(peer, BACKLOG, 1)
-    create_topic(peer, LIVE, 1)
+    [backlog_port], [live_port] = make_topic(peer, BACKLOG, 1), make_topic(peer, LIVE, 1)
     say(f"{name}: filling a backlog of {size_bytes / 1e9:g} GB")
-    fill(peer, size_bytes)
+    fill(backlog_port, size_bytes)
     settle_disk()
-    observed.add("backlog-alone", name, latencies(paced(peer, sizes.backlog_s)))
+    observed.add("backlog-alone", name, latencies(paced(live_port, sizes.backlog_s)))
     settle_disk()
     forget_pages(peer.data_dir, BACKLOG)
     with ThreadPoolExecutor(1) as reader:
-        reading = reader.submit(put_load, FetchLoad(FETCH_BYTES, warmup_s=0, passes=1), peer.port, BACKLOG)
-        windows = paced_until_read(peer, reading)
+        reading = reader.submit(put_load, FetchLoad(FETCH_BYTES, warmup_s=0, passes=1), backlog_port, BACKLOG)
+        windows = paced_until_read(live_port, reading)
         read = reading.result()
     figures = {
         "p50_ms": statistics.median(window.p50_us for window in windows) / 1000,
@@ -55,24 +54,24 @@ def measure_backlog(name: str, peer: Peer, sizes: Sizes, scale: float, observed:
     observed.add("backlog-beside", name, figures)
 
 
-def fill(peer: Peer, size_bytes: int) -> None:
+def fill(port: int, size_bytes: int) -> None:
     remaining = size_bytes // (BACKLOG_BATCH * VALUE_BYTES)
     while remaining > 0:
         requests = min(remaining, FILLING_REQUESTS_MAX)
-        put_load(ProduceLoad(BACKLOG_BATCH, in_flight=5, requests=requests), peer.port, BACKLOG)
+        put_load(ProduceLoad(BACKLOG_BATCH, in_flight=5, requests=requests), port, BACKLOG)
         remaining -= requests
 
 
-def paced(peer: Peer, seconds: float) -> LoadResult:
+def paced(port: int, seconds: float) -> LoadResult:
     load = ProduceLoad(PACED_BATCH, PACED_IN_FLIGHT, seconds=seconds, warmup_s=0.5, requests_per_s=PACED_REQUESTS_PER_S)
-    return put_load(load, peer.port, LIVE)
+    return put_load(load, port, LIVE)
 
 
-def paced_until_read(peer: Peer, reading: Future[LoadResult]) -> list[LoadResult]:
+def paced_until_read(port: int, reading: Future[LoadResult]) -> list[LoadResult]:
     """One window at least."""
-    windows = [paced(peer, WINDOW_S)]
+    windows = [paced(port, WINDOW_S)]
     while not reading.done():
-        windows.append(paced(peer, WINDOW_S))
+        windows.append(paced(port, WINDOW_S))
     # The last one ran beside no reader in part; it says less than the others.
     return windows[:-1] or windows
 

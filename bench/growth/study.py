@@ -20,6 +20,7 @@ from bench.growth.load import make_topic, measure_produce, warm_up
 from bench.growth.sizes import FULL, QUICK
 from bench.growth.table import growth_table
 from bench.peers.names import APACHE_KAFKA, OTTLA_2P, OTTLA_ACK, OTTLA_OS, PEERS_WITH_SETTINGS
+from bench.peers.ottla_processes import PROCESSES
 from bench.peers.peer import Peer, RestartablePeer
 from bench.raw_client.load import ProduceLoad
 from bench.study import ROUND, Observed, Study, StudyOptions, say
@@ -71,9 +72,11 @@ class GrowthRun:
 
     def _measure_partitions(self, part: str, counts: Iterable[int], round_index: int) -> None:
         for count in counts:
-            if not self._has_descriptors(f"{count} partitions", count):
-                continue
             for name in self._names(round_index):
+                # One is open for each partition that a process leads.
+                open_count = count // PROCESSES if name == OTTLA_2P else count
+                if not self._has_descriptors(f"{name}, {count} partitions", open_count):
+                    continue
                 with self._observed.may_fail(f"{name}, {count} partitions"), self._peer(name) as peer:
                     say(f"{name}: {count} partitions")
                     figures = measure_partitions(peer, count, self._sizes.seconds)
@@ -128,13 +131,16 @@ class GrowthRun:
                         self._observed.add(f"groups-{count}", name, {ROUND: round_index, **figures})
 
     def _has_descriptors(self, what: str, count: int) -> bool:
-        """False, with the reason among the run's problems, when a broker could not open so many files or sockets."""
-        if count + DESCRIPTORS_ASIDE <= self._descriptors_max:
+        """False, with the reason in the result, when a process could not open so many files or sockets."""
+        needed = count + DESCRIPTORS_ASIDE
+        if needed <= self._descriptors_max:
             return True
-        self._observed.problems.append(
-            f"{what}: the hard limit of descriptors is {self._descriptors_max:,} here,"
-            f" {count + DESCRIPTORS_ASIDE:,} are needed (as root: ulimit -Hn {count + DESCRIPTORS_ASIDE})"
+        left_out = self._observed.about.setdefault("left_out", [])
+        left_out.append(
+            f"{what}: the hard limit of descriptors is {self._descriptors_max:,} here, {needed:,} are needed"
+            f" (as root: ulimit -Hn {needed})"
         )
+        say(left_out[-1])
         return False
 
 
