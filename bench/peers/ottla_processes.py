@@ -31,8 +31,8 @@ READY: Final = re.compile(r"processes\.ready bootstrap=\S+?:(\d+)")
 
 
 class OttlaProcesses:
-    """Policy `os`.  Processor time and memory are of all processes together, the supervisor's too; pages that they
-    share count each time."""
+    """Policy `os`, unless the settings have another.  Processor time and memory are of all processes together, the
+    supervisor's too; pages that they share count each time."""
 
     name = NAME
 
@@ -85,11 +85,19 @@ class OttlaProcesses:
     def rss_peak_bytes(self) -> int:
         return sum(process_usage.rss_peak_bytes(pid) for pid in self._pids())
 
-    def _pids(self) -> list[int]:
-        """The supervisor's first."""
+    @property
+    def supervisor_pid(self) -> int:
+        return self._supervisor.pid
+
+    def broker_pids(self) -> dict[int, int]:
+        """By node id, of the brokers that the supervisor has started last."""
         path = self.data_dir / "processes" / "running.json"
         brokers = json.loads(path.read_text())["processes"] if path.exists() else []
-        return [self._supervisor.pid, *(int(each["pid"]) for each in brokers)]
+        return {int(each["node_id"]): int(each["pid"]) for each in brokers}
+
+    def _pids(self) -> list[int]:
+        """The supervisor's first."""
+        return [self.supervisor_pid, *self.broker_pids().values()]
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import tempfile
 import threading
@@ -17,21 +18,20 @@ from typing import Final
 from tests.peers import process_usage
 
 from bench.machine import describe_commit, describe_machine
+from bench.peers.ottla_processes import PROCESSES, OttlaProcesses, start_ottla_processes
 from bench.raw_client.build import BUILD_DIR
 from bench.soak.drift import Minute, ProcessFigures, judge
 from bench.soak.loads import REPLICAS, Tally, all_loads, make_topics
 from bench.soak.picture import picture
 from bench.study import percentile, say
-from ottla.testing.cluster import RunningCluster
 
 NAME: Final = "soak"
 ROOT: Final = Path(__file__).parents[2]
 RESULTS_DIR: Final = ROOT / "bench" / "results"
 MINUTES: Final = 60
-PROCESSES: Final = 2
-VICTIM: Final = 2
 KILLED_AT_S: Final = 20.0
 LOOK_EVERY_S: Final = 2.0
+HOST: Final = "127.0.0.1"
 SETTINGS: Final = {
     "log.flush.policy": "ack",
     "default.replication.factor": str(REPLICAS),
@@ -60,18 +60,20 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 class Soak:
-    """One run: its cluster, its loads, and the minutes so far."""
+    """One run: its processes, its loads, and the minutes so far."""
 
-    def __init__(self, cluster: RunningCluster, has_kills: bool) -> None:
-        self._cluster = cluster
+    def __init__(self, processes: OttlaProcesses, has_kills: bool) -> None:
+        self._processes = processes
+        self._bootstrap = f"{HOST}:{processes.port}"
         self._has_kills = has_kills
+        self._victim = max(processes.broker_pids())
         self._tally = Tally()
         self.minutes: list[Minute] = []
 
     def run(self, minutes: int) -> None:
-        make_topics(self._cluster.bootstrap)
+        make_topics(self._bootstrap)
         with ExitStack() as stack:
-            for load in all_loads(self._cluster.bootstrap, self._tally):
+            for load in all_loads(self._bootstrap, self._tally):
                 stack.enter_context(load)
             started_s = time.monotonic()
             for index in range(minutes):
@@ -95,21 +97,23 @@ class Soak:
             p99_ms=percentile(latencies_ms, 0.99) if latencies_ms else None,
             max_ms=max(latencies_ms, default=None),
             counts=dict(sorted(counts.items())),
-            disk_mb=_size_bytes(self._cluster.data_dir) / 1e6,
+            disk_mb=_size_bytes(self._processes.data_dir) / 1e6,
         )
 
     def _kill_once(self, at_s: float) -> None:
+        """The supervisor starts the broker again."""
         time.sleep(max(0.0, at_s - time.monotonic()))
-        broker = self._cluster.broker(VICTIM)
-        broker.kill()
-        broker.start()
+        os.kill(self._processes.broker_pids()[self._victim], signal.SIGKILL)
         self._tally.count("kills")
 
     def _pids(self) -> dict[str, int]:
         """Of what runs to the end; the loads' own process shows what the clients keep."""
-        named = {f"broker {id}": id for id in self._cluster.brokers if not (self._has_kills and id == VICTIM)}
-        brokers = {name: self._cluster.broker(node_id).pid for name, node_id in named.items()}
-        return brokers | {"tree's holder": self._cluster.tree.pid, "clients": os.getpid()}
+        brokers = {
+            f"broker {node_id}": pid
+            for node_id, pid in self._processes.broker_pids().items()
+            if not (self._has_kills and node_id == self._victim)
+        }
+        return brokers | {"supervisor": self._processes.supervisor_pid, "clients": os.getpid()}
 
 
 def _look(pid: int) -> ProcessFigures:
@@ -160,9 +164,9 @@ def run_soak(arguments: list[str]) -> int:
     stem = options.results_dir / f"{started:%Y%m%dT%H%M%SZ}-{str(about['commit'])[:8]}-{NAME}"
     with (
         tempfile.TemporaryDirectory(prefix="soak-", dir=options.work_dir, ignore_cleanup_errors=True) as home,
-        RunningCluster(PROCESSES, home, settings=SETTINGS) as cluster,
+        start_ottla_processes(Path(home), SETTINGS) as processes,
     ):
-        soak = Soak(cluster, has_kills=not options.without_kills)
+        soak = Soak(processes, has_kills=not options.without_kills)
         try:
             soak.run(options.minutes)
         finally:
