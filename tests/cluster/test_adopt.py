@@ -30,6 +30,7 @@ from tests.cluster.conftest import Member
 from tests.cluster.traffic import consume, make_topic, metadata, produce
 from tests.command_line import Done, ottla
 from tests.eventually import eventually
+from tests.running_processes import Processes, processes
 
 
 def adopt(data_dir: Path, connect: str, config: Path | None = None) -> Done:
@@ -62,6 +63,32 @@ def test_adopted_records_ids_and_offsets_continue_in_the_cluster(
     assert sorted(consume(second.bootstrap, "orders", 40, "readers")) == sorted(f"second {n}" for n in range(40))
     produce(second.bootstrap, "orders", ["third"])
     assert consume(second.bootstrap, "orders", 1, "readers") == ["third"]
+
+
+def leaders_of_orders(at: Processes | RunningBroker) -> dict[int, int]:
+    return {index: each.leader for index, each in metadata(at.bootstrap).topics["orders"].partitions.items()}
+
+
+def test_processes_of_one_machine_become_brokers_of_the_cluster(tmp_path: Path, member: Member, connect: str) -> None:
+    with processes(tmp_path / "single", "--listen", "127.0.0.1:0", "--processes", "2") as running:
+        running.start()
+        make_topic(running.bootstrap, "orders", partitions=4)
+        produce(running.bootstrap, "orders", [f"first {number}" for number in range(60)])
+        assert len(consume(running.bootstrap, "orders", 60, "readers")) == 60
+        produce(running.bootstrap, "orders", [f"second {number}" for number in range(40)])
+        leaders = leaders_of_orders(running)
+        refused = adopt(running.data_dir, connect)
+        assert (refused.status, "is in use by process" in refused.err) == (1, True)
+        assert running.stop() == 0
+    done = adopt(running.data_dir, connect)
+    assert done.status == 0, done.err
+    assert done.out.count("ottla serve --data-dir ") == 2
+    assert "was moved before" in adopt(running.data_dir, connect).out
+    assert "its topics are in the cluster's ZooKeeper" in ottla("serve", "--data-dir", running.data_dir, status=1).err
+    first, _ = member(None, "single"), member(None, "single/processes/broker-1")
+    assert {*leaders.values()} == {0, 1}
+    eventually(lambda: leaders_of_orders(first), lambda found: found == leaders)
+    assert sorted(consume(first.bootstrap, "orders", 40, "readers")) == sorted(f"second {n}" for n in range(40))
 
 
 def test_users_acls_and_rights_come_along(tmp_path: Path, connect: str) -> None:

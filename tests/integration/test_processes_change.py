@@ -14,16 +14,8 @@ from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
 from tests.eventually import eventually
-from tests.integration.test_serve_processes import (
-    ENDS_WITHIN_S,
-    PARTITIONS_COUNT,
-    SETTINGS,
-    TOPIC,
-    Processes,
-    create_topic,
-    leaders_of,
-    processes,
-)
+from tests.integration.test_serve_processes import PARTITIONS_COUNT, TOPIC, create_topic, leaders_of
+from tests.running_processes import ENDS_WITHIN_S, SETTINGS, Processes, processes
 
 GROUP = "continues"
 Placed = dict[tuple[int, int], tuple[bytes | None, bytes | None]]

@@ -282,6 +282,12 @@ class Backup:
             raise ForeignDirectory(
                 f"{path} is not a data directory of Ottla", hint="name the broker's data directory: --data-dir"
             )
+        if directory_tree.shared_home(disk, path) == directory_tree.OF_PROCESSES:
+            raise ForeignDirectory(
+                f"{path} is that of several processes (`ottla serve --processes`), and a backup has the logs of one",
+                hint="`ottla serve --processes 1 --data-dir DIR` makes one broker's directory of all; or copy topics "
+                "and groups with `ottla mirror`",
+            )
         if directory_tree.is_shared(disk, path):
             raise ForeignDirectory(
                 f"{path} is one of a cluster, whose topics and settings are in ZooKeeper",

@@ -1,7 +1,13 @@
-"""A data directory whose tree is moved to a ZooKeeper: locked, copied, marked, and only then open to brokers."""
+"""A data directory whose tree is moved to a ZooKeeper: locked, copied, marked, and only then open to brokers.
+
+It may be that of several processes (`ottla serve --processes`): their directories are locked and marked together.
+"""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import NamedTuple
 from uuid import UUID
 
@@ -17,14 +23,31 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory import directory_identity, directory_tree, log_completeness
 from ottla.storage.directory.directory_lock import FileLock
+from ottla.storage.directory.process_places import folder_of, read_places
 from ottla.storage.errors import DirectoryLocked
 
 
 class Adopted(NamedTuple):
-    """`nodes_count` is None for a directory that was moved before."""
+    """`nodes_count` is None for a directory that was moved before.
+
+    `brokers` are those of the directory, the first one first, each with its own directory.
+    """
 
     cluster_id: str
     nodes_count: int | None
+    brokers: Sequence[AdoptedBroker]
+
+
+class AdoptedBroker(NamedTuple):
+    """A broker that can be started with the ZooKeeper; `ports` are those that it had beside others."""
+
+    node_id: int
+    path: str
+    ports: Sequence[int]
+
+
+class LogsIncomplete(OttlaError):
+    """Logs of several processes lack records that their brokers reported."""
 
 
 async def adopt_directory(settings: BrokerSettings, data_dir: str) -> Adopted:
@@ -40,41 +63,70 @@ async def adopt_directory(settings: BrokerSettings, data_dir: str) -> Adopted:
             f"{data_dir} holds no topics of an Ottla broker: there is nothing to move",
             hint="start a broker on a new directory with --zookeeper at once",
         )
-    lock = FileLock()
-    try:
-        lock.acquire(data_dir)
-    except DirectoryLocked as error:
-        raise DirectoryLocked(str(error), hint="stop the broker first") from None
-    try:
+    brokers = _brokers(disk, data_dir)
+    with ExitStack() as locks:
+        folder = folder_of(data_dir)
+        for path in (*([folder] if disk.exists(folder) else []), *(broker.path for broker in brokers)):
+            lock = FileLock()
+            try:
+                lock.acquire(path)
+            except DirectoryLocked as error:
+                raise DirectoryLocked(str(error), hint="stop the broker first") from None
+            locks.callback(lock.release)
         target = await zookeeper_backend(settings, SystemClock()).connect()
         try:
-            return await _adopt(disk, data_dir, found, target)
+            return await _adopt(disk, data_dir, found, brokers, target)
         finally:
             await target.close()
-    finally:
-        lock.release()
 
 
-async def _adopt(disk: PosixDisk, data_dir: str, found: str, target: Tree) -> Adopted:
-    if directory_tree.is_shared(disk, data_dir):
+def _brokers(disk: PosixDisk, data_dir: str) -> list[AdoptedBroker]:
+    """Those that have served; a process that never started has no directory, or one without a cluster."""
+    places = read_places(disk, data_dir)
+    if places is None:
+        return [AdoptedBroker(directory_tree.node_id_of(disk, data_dir) or 0, data_dir, ())]
+    brokers = [AdoptedBroker(each.node_id, each.path(data_dir), each.ports) for each in places.brokers]
+    return [
+        each for each in brokers if disk.exists(each.path) and directory_tree.cluster_id_of(disk, each.path) is not None
+    ]
+
+
+async def _adopt(disk: PosixDisk, data_dir: str, found: str, brokers: Sequence[AdoptedBroker], target: Tree) -> Adopted:
+    home = directory_tree.shared_home(disk, data_dir)
+    if home == directory_tree.SHARED:
         if await cluster_id(target, new_id=_no_cluster) != found:
             raise OttlaError(
                 f"{data_dir} was moved to the ZooKeeper of cluster {found}, and this is another cluster's",
                 hint="check --zookeeper",
             )
         await adoption.finish(target)
-        return Adopted(found, None)
+        return Adopted(found, None, brokers)
+    if home == directory_tree.OF_PROCESSES:
+        _require_complete(disk, data_dir, brokers)
     backend = await open_embedded(disk, data_dir, SystemClock())
     try:
         source = await backend.connect()
         count = await adoption.adopt(source, target, found)
     finally:
         await backend.close()
-    # Its logs hold all that it reported so far, and the states name no life of it any more.
-    log_completeness.record_complete_from(disk, data_dir, NO_BROKER_EPOCH)
-    directory_tree.mark_shared(disk, data_dir)
+    # That of the tree is the last one: until it is marked the move is repeated.
+    for broker in reversed(brokers):
+        # Its logs hold all that it reported so far, and the states name no life of it any more.
+        log_completeness.record_complete_from(disk, broker.path, NO_BROKER_EPOCH)
+        directory_tree.mark_shared(disk, broker.path)
     await adoption.finish(target)
-    return Adopted(found, count)
+    return Adopted(found, count, brokers)
+
+
+def _require_complete(disk: PosixDisk, data_dir: str, brokers: Sequence[AdoptedBroker]) -> None:
+    """Raises `LogsIncomplete`: the states of the adopted tree cannot show which logs lack something."""
+    for broker in brokers:
+        if not log_completeness.are_all_complete(disk, broker.path):
+            raise LogsIncomplete(
+                f"{broker.path} has logs that lack records which its broker reported",
+                hint=f"give all partitions to one broker first: `ottla serve --processes 1 --data-dir "
+                f"{shlex.quote(data_dir)}`; stop it, and adopt again",
+            )
 
 
 def _no_cluster() -> UUID:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from ottla.cli.output import say
 from ottla.model.counted import counted
 from ottla.model.errors import OttlaError
 from ottla.observe.events import start_logging
+
+if TYPE_CHECKING:
+    from ottla.broker.tree.adopted_directory import Adopted
 
 
 @click.command(name="adopt")
@@ -31,7 +35,7 @@ from ottla.observe.events import start_logging
 )
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A setting by its name.")
 def command(data_dir: str, zookeeper: str, config: Path | None, assignments: tuple[str, ...]) -> None:
-    """Move the tree of a standalone broker to a ZooKeeper, so that it can be one of several.
+    """Move the tree of a standalone broker, or of several processes, to a ZooKeeper.
 
     Topics, their ids and settings, users, ACLs and committed offsets stay as they are: the records are not touched.
     With zookeeper.digest the nodes belong to it from the start.  Afterwards the directory is started with --zookeeper
@@ -50,6 +54,18 @@ def command(data_dir: str, zookeeper: str, config: Path | None, assignments: tup
         say(f"{data_dir} was moved before: cluster {adopted.cluster_id}")
     else:
         say(f"cluster {adopted.cluster_id}: {counted(adopted.nodes_count, 'node')} of the tree moved and read back")
-    start = ["ottla", "serve", "--data-dir", data_dir, "--zookeeper", zookeeper]
-    start += [] if config is None else ["--config", str(config)]
-    say(f"start it now with: {shlex.join(start)}")
+    commands = [_start_command(adopted, index, data_dir, zookeeper, config) for index in range(len(adopted.brokers))]
+    if len(commands) == 1:
+        say(f"start it now with: {commands[0]}")
+        return
+    say("start each broker now; further listeners, and the addresses of other servers, are its own, too:")
+    say(*(f"    {each}" for each in commands))
+
+
+def _start_command(adopted: Adopted, index: int, data_dir: str, zookeeper: str, config: Path | None) -> str:
+    broker = adopted.brokers[index]
+    words = ["ottla", "serve", "--data-dir", data_dir if index == 0 else broker.path, "--zookeeper", zookeeper]
+    words += [] if config is None else ["--config", str(config)]
+    if broker.ports:
+        words += ["--listen", f"127.0.0.1:{broker.ports[0]}"]
+    return shlex.join(words)

@@ -134,6 +134,13 @@ def has_complete_logs(disk: Disk, directory: str) -> bool:
     return complete_from is not None and checkpoints.read_kept_from(disk, directory) is not None
 
 
+def are_all_complete(disk: Disk, directory: str) -> bool:
+    """Whether no log of a directory is recorded to lack anything, under any broker epoch.  Writes nothing."""
+    text = (checkpoints.read_meta_properties(disk, directory) or {}).get(KEPT_FROM)
+    has_record = _parsed(text, directory, has_logs=True) is not None
+    return has_record and checkpoints.read_kept_from(disk, directory) == {}
+
+
 def _parsed(text: str | None, directory: str, *, has_logs: bool) -> int | None:
     if text is None:
         return 0 if has_logs else None
