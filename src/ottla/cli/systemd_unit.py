@@ -62,7 +62,22 @@ def command(data_dir: str | None, config: str | None, user: str, arguments: tupl
     directory = _absolute("--data-dir", data_dir or _configured_data_dir(settings) or _DEFAULT_DATA_DIR)
     serve += ["--data-dir", directory, *arguments]
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    say(*unit_lines(serve, directory, user, memory_lines(memory_budgets(settings), machine_bytes)))
+    budgets = memory_budgets(settings, _processes_count(arguments))
+    say(*unit_lines(serve, directory, user, memory_lines(budgets, machine_bytes)))
+
+
+def _processes_count(arguments: Sequence[str]) -> int:
+    """Of `--processes` among the arguments for `ottla serve`; what is no number is refused there."""
+    from ottla.runtime.process import usable_cores_count
+
+    text = "1"
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == "--processes":
+            text = value if equals else "".join(arguments[index + 1 : index + 2])
+    if text == "auto":
+        return usable_cores_count()
+    return max(1, int(text)) if text.isdecimal() else 1
 
 
 def _present_settings(config: str | None) -> BrokerSettings:
@@ -81,8 +96,11 @@ def _configured_data_dir(settings: BrokerSettings) -> str | None:
     return None if settings[LOG_DIRS] is None else data_dir_of(settings)
 
 
-def memory_budgets(settings: BrokerSettings) -> dict[str, int]:
-    """The most bytes that each part of a broker takes.  Partitions and topics have no bound: `process` is for them."""
+def memory_budgets(settings: BrokerSettings, processes_count: int = 1) -> dict[str, int]:
+    """The most bytes that each part of the brokers takes.  Partitions and topics have no bound: `process` is for them.
+
+    The processes of `ottla serve --processes` have one schema registry, and each all other parts.
+    """
     from ottla.broker.net import limits
     from ottla.groups.shared_bytes import MEMBER_BYTES_MAX, OFFSET_BYTES_MAX
     from ottla.model.broker_settings import (
@@ -114,6 +132,7 @@ def memory_budgets(settings: BrokerSettings) -> dict[str, int]:
     }
     if settings[LOG_CLEANER_ENABLE]:
         budgets["cleaner"] = settings[LOG_CLEANER_DEDUPE_BUFFER_SIZE]
+    budgets = {name: processes_count * size_bytes for name, size_bytes in budgets.items()}
     if settings[SCHEMA_REGISTRY_LISTENERS] is not None:
         budgets["registry"] = _REGISTRY_BYTES
     return budgets

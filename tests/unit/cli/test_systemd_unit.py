@@ -51,6 +51,16 @@ def test_unit_limits_memory_to_what_the_budgets_sum_up_to(capsys: pytest.Capture
     assert _unit(capsys)["Service"]["MemoryMax"].removesuffix("M").isdigit()
 
 
+def test_processes_take_memory_each_and_have_one_schema_registry(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = _settings(schema_registry_listeners="http://127.0.0.1:8081")
+    one, three = memory_budgets(settings), memory_budgets(settings, 3)
+    assert three.pop("registry") == one.pop("registry")
+    assert three == {name: 3 * size_bytes for name, size_bytes in one.items()}
+    for arguments in (["--processes", "3"], ["--processes=3"]):
+        assert run(["systemd-unit", "--", *arguments]) == 0
+        assert f"process {3 * 512} + " in capsys.readouterr().out
+
+
 def test_settings_and_a_larger_machine_move_the_limit_of_memory() -> None:
     defaults = memory_budgets(_settings())
     changed = memory_budgets(

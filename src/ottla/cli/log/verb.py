@@ -27,10 +27,12 @@ from ottla.model.counted import counted
 from ottla.model.errors import OttlaError, WireError
 from ottla.records.record import decode_batch
 from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.checkpoints import META_PROPERTIES_FILE
 from ottla.storage.directory.directory_identity import BACKUP_MANIFEST_FILE
 from ottla.storage.directory.directory_tree import TREE_FILE, is_shared
 from ottla.storage.directory.flushed_ends import read_flushed_ends
 from ottla.storage.directory.partition_directory import find_missing_logs, is_strange
+from ottla.storage.directory.process_places import directories_of
 from ottla.storage.log_files import LOG_SUFFIX, base_offsets_in, segment_file_name, topic_partition_of
 
 # The exit status when a batch is damaged or cannot be decoded.
@@ -79,13 +81,16 @@ def dump(paths: tuple[str, ...], shows_records: bool, as_data: bool) -> int:
 def verify(paths: tuple[str, ...], is_deep: bool) -> int:
     """Check segments, their indexes, and the record of what was flushed; the exit status is 1 when there is damage.
 
-    PATH is a data directory, a backup, or one partition's directory.  Beside a running broker, a batch that is just
-    being written shows as a truncated tail.
+    PATH is a data directory, with those of its further processes, a backup, or one partition's directory.  Beside a
+    running broker, a batch that is just being written shows as a truncated tail.
     """
     disk = PosixDisk()
-    directories = [directory for path in paths for directory in _partition_directories(path)]
+    places = [place for path in paths for place in directories_of(disk, path)]
+    directories = [
+        directory for place in places for directory in _partition_directories(place, is_of_process=place not in paths)
+    ]
     damages_count = notes_count = 0
-    whole = {os.path.abspath(path) for path in paths}
+    whole = {os.path.abspath(path) for path in places}
     for finding in _findings(disk, directories, whole, is_deep=is_deep):
         say(finding_line(finding))
         if finding.severity is Severity.DAMAGE:
@@ -174,16 +179,20 @@ def _segments(path: str) -> Sequence[str]:
     return [os.path.join(path, segment_file_name(base_offset)) for base_offset in base_offsets]
 
 
-def _partition_directories(path: str) -> Iterator[str]:
-    """The directory itself when it is a partition's, else its partitions' directories."""
+def _partition_directories(path: str, *, is_of_process: bool = False) -> Iterator[str]:
+    """The directory itself when it is a partition's, else its partitions' directories.
+
+    `is_of_process`: it is the data directory of a further process, with a name like a partition's, and may be empty.
+    """
     if not os.path.isdir(path):
         raise OttlaError(f"{path} is not a directory", hint="name a data directory or a partition's directory")
     names = sorted(os.listdir(path))
-    if base_offsets_in(names) or topic_partition_of(os.path.basename(os.path.abspath(path))) is not None:
+    has_name = topic_partition_of(os.path.basename(os.path.abspath(path))) is not None and not is_of_process
+    if base_offsets_in(names) or (has_name and META_PROPERTIES_FILE not in names):
         yield path
         return
     found = [name for name in names if topic_partition_of(name) is not None]
-    if not found:
+    if not found and not is_of_process:
         raise OttlaError(f"{path} contains no partitions", hint="name a data directory or a partition's directory")
     for name in found:
         yield os.path.join(path, name)

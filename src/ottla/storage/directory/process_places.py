@@ -97,6 +97,13 @@ def write_places(disk: Disk, data_dir: str, places: ProcessPlaces) -> None:
     replace_file(disk, f"{folder_of(data_dir)}/{PROCESSES_FILE}", json.dumps(content).encode() + b"\n")
 
 
+def directories_of(disk: Disk, data_dir: str) -> list[str]:
+    """The data directory and those of further brokers, as far as they exist.  Raises `ConfigError` and `OSError`."""
+    places = read_places(disk, data_dir)
+    further = [] if places is None else [each.path(data_dir) for each in places.brokers[1:]]
+    return [data_dir, *(path for path in further if disk.exists(path))]
+
+
 def remove_places(disk: Disk, data_dir: str) -> None:
     """One broker has all partitions: the directory is again that of a standalone one.  Raises `OSError`."""
     folder = folder_of(data_dir)

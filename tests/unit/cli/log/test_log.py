@@ -1,16 +1,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from ottla.cli.exit_status import CALLED_WRONGLY, FAILED
 from ottla.cli.program import run
+from ottla.model.identifiers import NodeId
+from ottla.model.listener import Listener
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.header import BASE_OFFSET
 from ottla.records.record import Record
+from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.checkpoints import write_meta_properties
+from ottla.storage.directory.directory_identity import FORMAT, FORMAT_NAME
+from ottla.storage.directory.process_places import BrokerPlace, ProcessPlaces, place_of, write_places
 
 SEGMENT = "00000000000000000000.log"
 
@@ -79,6 +86,29 @@ def test_verify_of_a_sound_data_directory_finds_nothing(partition: Path, capsys:
     out, err = capsys.readouterr()
     assert out == ""
     assert err == "checked every record of 1 partition: 0 damages, 0 notes\n"
+
+
+def test_verify_of_a_data_directory_checks_those_of_its_further_processes(
+    partition: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir, broker_1 = partition.parent, partition.parent / "processes" / "broker-1"
+    broker_1.mkdir(parents=True)
+    (broker_1.parent / "broker-2").mkdir()
+    shutil.copytree(partition, broker_1 / "orders-1")
+    brokers = (BrokerPlace(NodeId(0), ".", (9093,)), place_of(NodeId(1), (9094,)), place_of(NodeId(2), (9095,)))
+    places = ProcessPlaces((Listener("PLAINTEXT", "127.0.0.1", 9092),), brokers)
+    write_places(PosixDisk(), str(data_dir), places)
+    assert run(["log", "verify", str(data_dir)]) == 0
+    assert "checked headers and indexes of 2 partitions: 0 damages" in capsys.readouterr().err
+    segment = broker_1 / "orders-1" / SEGMENT
+    segment.write_bytes(segment.read_bytes()[:-3])
+    assert run(["log", "verify", str(data_dir)]) == FAILED
+    assert str(segment) in capsys.readouterr().out
+    # Its directory has a name like that of a partition.
+    found = {"version": "1", "node.id": "1", FORMAT_NAME: FORMAT, "ottla.tree": "processes"}
+    write_meta_properties(PosixDisk(), str(broker_1), found)
+    run(["log", "verify", str(broker_1)])
+    assert str(segment) in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("is_deep", "expected"), [(False, 0), (True, FAILED)])
