@@ -195,7 +195,8 @@ def _command(
 ) -> tuple[str, ...]:
     """The command of the broker at `index`: the user's, with what is its own over it."""
     place = places.brokers[index]
-    words = [sys.executable, "-m", "ottla", "serve", "--data-dir", place.path(data_dir)]
+    python = [sys.executable, *(["-P"] if sys.flags.safe_path else [])]
+    words = [*python, "-m", "ottla", "serve", "--data-dir", place.path(data_dir)]
     if flags.config is not None:
         words += ["--config", str(flags.config)]
     socket_path = f"{folder_of(data_dir)}/{SOCKET_FILE}"

@@ -139,7 +139,8 @@ def serve_options(
 ) -> ServeOptions:
     """The options that follow from settings and flags; flags win.  Raises `ConfigError`."""
     listeners = _flag_listeners(settings, listen) or _configured_listeners(settings)
-    for listener in listeners:
+    shared = _shared(settings, listeners)
+    for listener in (*listeners, *shared):
         if not listener.is_loopback and not insecure_listen:
             _require_protection(listener, settings)
     if admin_listener is not None:
@@ -155,7 +156,7 @@ def serve_options(
         data_dir=data_dir_of(settings) if data_dir is None else data_dir,
         listeners=listeners,
         advertised=_advertised(settings, listeners),
-        shared=_shared(settings, listeners),
+        shared=shared,
         admin_listener=admin_listener,
         registry=_registry(settings, insecure_listen=insecure_listen),
         inter_broker_name=_inter_broker_name(settings, listeners),

@@ -238,3 +238,28 @@ def test_listener_of_a_flag_has_the_protocol_that_the_map_gives_its_name() -> No
     flags = tuple(Listener(name, "127.0.0.1", 1, name[:9]) for name in ("PLAINTEXT", "PLAINTEXT_2", "SSL"))
     protocols = [each.protocol for each in serve_options(settings, listen=flags).listeners]
     assert protocols == ["SASL_SSL", "SASL_SSL", "SSL"]
+
+
+SHARED = {"tree.socket": "/run/tree.socket", "listeners": "PLAINTEXT://127.0.0.1:9093"}
+
+
+def test_shared_listeners_have_the_protocol_of_the_listener_of_their_name() -> None:
+    texts = {**SHARED, "listeners": "IN://127.0.0.1:9093", "listener.security.protocol.map": "IN:SASL_PLAINTEXT"}
+    options = serve_options(BrokerSettings.of({**texts, "shared.listeners": "in://127.0.0.1:9092"}))
+    assert options.shared == (Listener("IN", "127.0.0.1", 9092, "SASL_PLAINTEXT"),)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({**SHARED, "shared.listeners": "OTHER://127.0.0.1:9092"}, "OTHER is not among the listeners PLAINTEXT"),
+        ({**SHARED, "shared.listeners": "PLAINTEXT://127.0.0.1:0"}, "names no port"),
+        ({**SHARED, "shared.listeners": "PLAINTEXT://0.0.0.0:9092"}, r"refused to listen on 0\.0\.0\.0"),
+        ({"shared.listeners": "PLAINTEXT://127.0.0.1:9092"}, "shares no tree"),
+    ],
+)
+def test_shared_listeners_that_no_other_broker_has_or_none_may_have_are_refused(
+    given: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        serve_options(BrokerSettings.of(given))

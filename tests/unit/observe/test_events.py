@@ -63,6 +63,11 @@ def test_traceback_is_indented_so_that_no_line_of_it_passes_for_an_event(output:
     assert all(line.startswith("    | ") for line in rest)
 
 
+def test_lines_of_one_of_several_processes_end_with_its_own_facts() -> None:
+    record = logging.makeLogRecord({"msg": "segment.rolled", "levelname": "INFO", **fields(base_offset=7)})
+    assert EventFormatter({"broker": 2}).format(record).endswith("INFO segment.rolled base_offset=7 broker=2")
+
+
 def frequent_lines(*created_s: float) -> list[str]:
     """The lines of `request.refused` at these times."""
     only = FrequentEvents()

@@ -84,8 +84,8 @@ def registered_listeners(
     for listener, (bound_host, port) in zip(options.listeners, addresses, strict=True):
         if listener.name in advertised:
             host, port = advertised[listener.name].host, advertised[listener.name].port
-        elif options.shared:
-            # The others are on this machine, and clients get another host: `brokers_for`.
+        elif options.shared and not listener.uses_tls:
+            # The others are on this machine, and clients get another host: `brokers_for`.  A certificate names neither.
             host, _ = reachable((bound_host, port))
         else:
             host = _reachable_host(listener, bound_host, host_name)

@@ -200,10 +200,7 @@ class BrokerProcesses:
         command = self._commands[node_id]
         try:
             environment["NOTIFY_SOCKET"] = self._notices.address_of(node_id)
-            # A separate session: a terminal's Ctrl-C is for the supervisor, and its end does not end the brokers.
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment, start_new_session=True
-            )
+            child, descriptor = _spawned(command, environment)
         except OSError as error:
             # No descriptors, processes or memory left: the machine may have them again.
             log.warning("process.failed", extra=fields(broker=node_id, error=str(error)))
@@ -212,7 +209,7 @@ class BrokerProcesses:
         log.info("process.started", extra=fields(broker=node_id, pid=child.pid))
         # It is not reaped yet, so its id is its own.
         process = BrokerProcess(node_id, child.pid, start_ticks_of(child.pid) or 0, command)
-        self._watch(_Watched(process, os.pidfd_open(child.pid), child))
+        self._watch(_Watched(process, descriptor, child))
         try:
             write_running(self._disk, self._folder, [each.process for each in self._watched.values()])
         except OSError as error:
@@ -246,6 +243,20 @@ class BrokerProcesses:
 
     def _on_timer(self) -> None:
         self._apply(self._keeping.on_time(self._clock.monotonic_ms()))
+
+
+def _spawned(command: Sequence[str], environment: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
+    """A process, and a descriptor of it.  Raises `OSError`; then there is none."""
+    # A separate session: a terminal's Ctrl-C is for the supervisor, and its end does not end the brokers.
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment, start_new_session=True
+    )
+    try:
+        return child, os.pidfd_open(child.pid)
+    except OSError:
+        child.kill()
+        child.wait()
+        raise
 
 
 class BrokerDidNotStop(OttlaError):

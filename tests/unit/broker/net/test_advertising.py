@@ -43,8 +43,12 @@ def test_client_gets_the_configured_address_of_the_listener_that_it_reached() ->
 REACHED = ("10.0.0.7", 9092)
 
 
-def options(*listeners: Listener, advertised: tuple[Listener, ...] = ()) -> ServeOptions:
-    return ServeOptions(settings=BrokerSettings.of({}), data_dir="d", listeners=listeners, advertised=advertised)
+def options(
+    *listeners: Listener, advertised: tuple[Listener, ...] = (), shared: tuple[Listener, ...] = ()
+) -> ServeOptions:
+    return ServeOptions(
+        settings=BrokerSettings.of({}), data_dir="d", listeners=listeners, advertised=advertised, shared=shared
+    )
 
 
 def test_sole_broker_is_told_as_it_was_reached() -> None:
@@ -63,6 +67,34 @@ def test_brokers_of_a_cluster_are_told_by_id_as_they_registered() -> None:
 def test_brokers_without_the_clients_listener_are_left_out() -> None:
     told = Advertising(options(INSIDE, OUTSIDE), ADDRESSES).brokers_for(("10.0.0.7", 9093), live(1, 2))
     assert told == []
+
+
+SHARED = (Listener("PLAINTEXT", "::", 9000), Listener("OUTSIDE", "::", 9001))
+
+
+@pytest.mark.parametrize("port", [9000, 9092])
+def test_brokers_of_one_machine_have_the_host_that_the_client_used(port: int) -> None:
+    """At the shared port as at the broker's own."""
+    advertised = Advertising(options(INSIDE, OUTSIDE, shared=SHARED), ADDRESSES)
+    assert advertised.brokers_for(("::ffff:10.0.0.7", port), live(1, 2)) == [
+        BrokerAddress(NodeId(1), "10.0.0.7", 9092, None),
+        BrokerAddress(NodeId(2), "10.0.0.7", 9092, None),
+    ]
+
+
+def test_brokers_of_one_machine_have_the_advertised_host_where_one_is_given() -> None:
+    given = options(INSIDE, OUTSIDE, advertised=(Listener("PLAINTEXT", "kafka.example", 19_092),), shared=SHARED)
+    found = Advertising(given, ADDRESSES).brokers_for(("10.0.0.7", 9000), live(1))
+    assert found == [BrokerAddress(NodeId(1), "broker-1.example", 9092, None)]
+    assert [(each.host, each.port) for each in registered_listeners(given, ADDRESSES, "machine")] == [
+        ("kafka.example", 19_092),
+        # Brokers reach each other without the machine's name.
+        ("::1", 9093),
+    ]
+    # But by a name that a certificate may have.
+    tls = tuple(each._replace(protocol="SSL") for each in (INSIDE, OUTSIDE))
+    secured = registered_listeners(options(*tls, shared=SHARED), ADDRESSES, "machine")
+    assert [each.host for each in secured] == ["machine", "machine"]
 
 
 @pytest.mark.parametrize(
