@@ -93,13 +93,13 @@ def serve_processes(options: ServeOptions, processes: str | None, flags: ServeFl
         _prepare_first(disk, data_dir, first_node_id, left, was_standalone=saved is None)
         if is_changed:
             # Before a directory is changed: the next start must find the brokers of an interrupted change.
-            write_places(disk, data_dir, places._replace(is_spread=False))
+            write_places(disk, data_dir, places)
             report(run(resize(data_dir, node_ids)))
         if len(node_ids) == 1:
             remove_places(disk, data_dir)
             return None
         _hold_ports(places, {process.node_id for process in left}, closing)
-        write_places(disk, data_dir, places._replace(is_spread=True))
+        write_places(disk, data_dir, places)
         if has_several_replicas(options):
             say("note: replicas on one machine protect against the loss of one process's directory only", err=True)
         raise_open_files_limit()

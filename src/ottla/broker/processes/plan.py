@@ -52,8 +52,7 @@ def planned(
     `brokers_count` None: as many as there were.  `first_node_id` is that of the data directory.  A broker's own ports
     follow the shared one; where that is a free one (0), `free_port` of the host returns them.
     """
-    count_before = 1 if saved is None else len(saved.brokers)
-    wanted_count = count_before if brokers_count is None else brokers_count
+    wanted_count = brokers_count or (1 if saved is None else len(saved.brokers))
     has_ports = saved is not None and _is_same(saved.listeners, options.listeners)
     if saved is not None and has_ports:
         listeners = saved.listeners
@@ -76,8 +75,7 @@ def planned(
         kept = [each._replace(ports=own_ports()) for each in kept]
     while len(kept) < wanted_count:
         kept.append(place_of(NodeId(max(each.node_id for each in kept) + 1), own_ports()))
-    is_spread = saved is not None and saved.is_spread and len(kept) == count_before
-    return ProcessPlaces(listeners, tuple(kept), is_spread)
+    return ProcessPlaces(listeners, tuple(kept))
 
 
 def _is_same(saved: Sequence[Listener], given: Sequence[Listener]) -> bool:

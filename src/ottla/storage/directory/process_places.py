@@ -35,14 +35,10 @@ class BrokerPlace(NamedTuple):
 
 
 class ProcessPlaces(NamedTuple):
-    """All brokers of a data directory, the first one first; `listeners` have the ports that all of them share.
-
-    Without `is_spread` a change of their count was interrupted: partitions may have to be moved again.
-    """
+    """All brokers of a data directory, the first one first; `listeners` have the ports that all of them share."""
 
     listeners: tuple[Listener, ...]
     brokers: tuple[BrokerPlace, ...]
-    is_spread: bool = True
 
 
 def folder_of(data_dir: str) -> str:
@@ -72,7 +68,6 @@ def read_places(disk: Disk, data_dir: str) -> ProcessPlaces | None:
                 BrokerPlace(NodeId(each["node_id"]), each["directory"], tuple(each["ports"]))
                 for each in content["brokers"]
             ),
-            content["is_spread"],
         )
         _check(found)
     except (ValueError, KeyError, TypeError) as error:
@@ -92,7 +87,6 @@ def write_places(disk: Disk, data_dir: str, places: ProcessPlaces) -> None:
         "brokers": [
             {"node_id": each.node_id, "directory": each.directory, "ports": list(each.ports)} for each in places.brokers
         ],
-        "is_spread": places.is_spread,
     }
     replace_file(disk, f"{folder_of(data_dir)}/{PROCESSES_FILE}", json.dumps(content).encode() + b"\n")
 

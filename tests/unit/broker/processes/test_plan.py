@@ -68,14 +68,12 @@ def test_further_brokers_leave_the_others_as_they_are() -> None:
     after = planned(before, 4, FIRST_ID, options(), no_free_port)
     assert after.brokers[:2] == before.brokers
     assert [each.ports for each in after.brokers[2:]] == [(9095,), (9096,)]
-    assert not after.is_spread
 
 
 def test_fewer_brokers_are_the_first_ones() -> None:
-    before = new(3, options())._replace(is_spread=True)
+    before = new(3, options())
     after = planned(before, 1, FIRST_ID, options(), no_free_port)
     assert after.brokers == before.brokers[:1]
-    assert not after.is_spread
 
 
 def test_other_listeners_give_all_brokers_other_ports() -> None:

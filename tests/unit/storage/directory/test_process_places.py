@@ -22,7 +22,6 @@ PATH = "/data/processes/processes.json"
 PLACES = ProcessPlaces(
     (Listener("PLAINTEXT", "127.0.0.1", 9092), Listener("INSIDE", "::1", 9093)),
     (BrokerPlace(NodeId(0), ".", (9094, 9095)), place_of(NodeId(7), (9096, 9097))),
-    is_spread=False,
 )
 
 
