@@ -15,6 +15,8 @@ MINUTES_JUDGED_MIN: Final = 3
 GROWTH_SHARE_MAX: Final = 0.10
 MEMORY_MB_ALLOWED: Final = 4.0
 DESCRIPTORS_ALLOWED: Final = 20.0
+# What the loads count, and do in every minute.
+WORK: Final = ("read", "transactions", "topics")
 # p99 of the last third beside the first: the medians of their minutes.
 P99_RATIO_MAX: Final = 1.5
 P99_MS_ALLOWED: Final = 5.0
@@ -93,6 +95,15 @@ def judge(minutes: Sequence[Minute]) -> list[Judgement]:
         allowed = max(first * P99_RATIO_MAX, first + P99_MS_ALLOWED)
         judgements.append(Judgement("p99 of the producer, ms", first, last, allowed))
     return judgements
+
+
+def standstills(minutes: Sequence[Minute]) -> list[str]:
+    """A line for each load that did nothing for a judged minute: a figure that is missing is steady, too."""
+    rest = judged(minutes)
+    idle = {"acknowledgements": sum(minute.p99_ms is None for minute in rest)}
+    for what in WORK:
+        idle[what] = sum(not minute.counts.get(what) for minute in rest)
+    return [f"{what}: none in {count} of {len(rest)} minutes: STANDSTILL" for what, count in idle.items() if count]
 
 
 def line_through(values: Sequence[float]) -> tuple[float, float]:

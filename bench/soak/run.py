@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import statistics
 import tempfile
-import threading
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from tests.peers import process_usage
 from bench.machine import describe_commit, describe_machine
 from bench.peers.ottla_processes import PROCESSES, OttlaProcesses, start_ottla_processes
 from bench.raw_client.build import BUILD_DIR
-from bench.soak.drift import Minute, ProcessFigures, judge
+from bench.soak.drift import Minute, ProcessFigures, judge, standstills
 from bench.soak.loads import REPLICAS, Tally, all_loads, make_topics
 from bench.soak.picture import picture
 from bench.study import percentile, say
@@ -82,14 +82,14 @@ class Soak:
 
     def _minute(self, starts_s: float) -> Minute:
         looks: list[dict[str, ProcessFigures]] = []
-        killer = threading.Thread(target=self._kill_once, args=(starts_s + KILLED_AT_S,), daemon=True)
-        if self._has_kills:
-            killer.start()
-        while (left_s := starts_s + 60 - time.monotonic()) > 0:
+        kill_at_s = starts_s + KILLED_AT_S if self._has_kills else math.inf
+        # A look that took longer than a minute makes the next one short, and never empty.
+        while not looks or time.monotonic() < starts_s + 60:
             looks.append({name: _look(pid) for name, pid in self._pids().items()})
-            time.sleep(min(left_s, LOOK_EVERY_S))
-        if self._has_kills:
-            killer.join()
+            if time.monotonic() >= kill_at_s:
+                kill_at_s = math.inf
+                self._kill()
+            time.sleep(max(0.0, min(starts_s + 60 - time.monotonic(), LOOK_EVERY_S)))
         counts, latencies_ms = self._tally.take()
         return Minute(
             processes={name: _median([look[name] for look in looks]) for name in looks[0]},
@@ -100,9 +100,8 @@ class Soak:
             disk_mb=_size_bytes(self._processes.data_dir) / 1e6,
         )
 
-    def _kill_once(self, at_s: float) -> None:
+    def _kill(self) -> None:
         """The supervisor starts the broker again."""
-        time.sleep(max(0.0, at_s - time.monotonic()))
         os.kill(self._processes.broker_pids()[self._victim], signal.SIGKILL)
         self._tally.count("kills")
 
@@ -148,7 +147,7 @@ def _summary(minute: Minute) -> str:
 
 
 def run_soak(arguments: list[str]) -> int:
-    """Exit status 0: nothing has drifted; 1: something has, or too few minutes could be judged."""
+    """Exit status 0: nothing has drifted or stood still; 1: something has, or too few minutes could be judged."""
     options = parse(arguments)
     started = datetime.now(UTC).replace(microsecond=0)
     options.work_dir.mkdir(parents=True, exist_ok=True)
@@ -177,7 +176,8 @@ def run_soak(arguments: list[str]) -> int:
 def _write(minutes: list[Minute], about: dict[str, object], stem: Path, also: Path | None) -> int:
     """Also of a run that was stopped: its minutes are measured."""
     judgements = judge(minutes)
-    lines = [judgement.line() for judgement in judgements] or ["too few minutes to judge"]
+    still = standstills(minutes)
+    lines = [*(judgement.line() for judgement in judgements), *still] or ["too few minutes to judge"]
     lost = sum(minute.counts.get("events lost", 0) for minute in minutes)
     document = {"about": about, "minutes": [minute.document() for minute in minutes], "verdict": lines, "lost": lost}
     stem.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
@@ -188,4 +188,4 @@ def _write(minutes: list[Minute], about: dict[str, object], stem: Path, also: Pa
             path.write_text(drawn)
     print("\n".join([*lines, f"messages that were given up: {lost}"]))
     say(f"written to {stem}.json and .svg")
-    return 0 if judgements and lost == 0 and not any(each.has_drifted for each in judgements) else 1
+    return 0 if judgements and lost == 0 and not still and not any(each.has_drifted for each in judgements) else 1

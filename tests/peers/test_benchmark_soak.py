@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import pytest
-from bench.soak.drift import Minute, ProcessFigures, judge, line_through
+from bench.soak.drift import Minute, ProcessFigures, judge, line_through, standstills
 from bench.soak.picture import picture
 
 MINUTES = 24
@@ -25,7 +25,7 @@ def minutes(
             p50_ms=1.0,
             p99_ms=20.0 + p99_ms * index + index % 2,
             max_ms=100.0,
-            counts={"kills": index % 2},
+            counts={"kills": index % 2, "read": 9, "transactions": 3, "topics": 1},
         )
         for index in range(MINUTES)
     ]
@@ -56,6 +56,15 @@ def test_minutes_without_an_acknowledgement_are_left_out_of_the_latency() -> Non
         Minute(each.processes, None, None, None) if index % 5 == 0 else each for index, each in enumerate(minutes())
     ]
     assert [each.has_drifted for each in judge(silent)] == [False, False, False]
+
+
+def test_load_that_did_nothing_for_a_judged_minute_stood_still() -> None:
+    assert standstills(minutes()) == []
+    still = minutes()
+    still[0] = Minute(still[0].processes, None, None, None)
+    assert standstills(still) == [], "the warm-up is not judged"
+    still[10] = Minute(still[10].processes, None, None, None, {"read": 9, "topics": 1, "transactions": 0})
+    assert [line.partition(":")[0] for line in standstills(still)] == ["acknowledgements", "transactions"]
 
 
 @pytest.mark.parametrize(("count", "judgements"), [(0, 0), (3, 0), (4, 3)])
