@@ -11,6 +11,7 @@ import click
 
 from ottla.cli.client_flags import bootstrap_flag, flags, open_cluster, output_flag
 from ottla.cli.output import data_lines, raise_together, say, table
+from ottla.cli.verb_group import VerbGroup
 
 if TYPE_CHECKING:
     from ottla.security.acl import AccessEntry, Acl, AclFilter, Operation, PatternType, ResourceType
@@ -105,7 +106,7 @@ def _rule_flags(function: _Function) -> _Function:
     return every(_gathering(Rule, "rule", function))
 
 
-@click.group(name="acl")
+@click.group(name="acl", cls=VerbGroup)
 def command() -> None:
     """Add, remove and list access rules (ACLs)."""
 
@@ -122,7 +123,12 @@ def command() -> None:
 )
 @_rule_flags
 def add(bootstrap: str, resources: Resources, pattern: str, rule: Rule) -> None:
-    """Add access rules; one that exists already is no error."""
+    """Add access rules; one that exists already is no error.
+
+    \b
+    ottla acl add --allow-principal User:alice --producer --topic clicks
+    ottla acl add --allow-principal User:bob --consumer --topic clicks --group billing
+    """
     from ottla.client.admin.access import create_acls
     from ottla.security.acl import Acl, ResourcePattern, check_acl
 
@@ -160,7 +166,11 @@ def add(bootstrap: str, resources: Resources, pattern: str, rule: Rule) -> None:
 @_rule_flags
 @click.option("--force", is_flag=True, help="Without a principal: remove the rules of all principals.")
 def remove(bootstrap: str, resources: Resources, pattern: str, rule: Rule, *, force: bool) -> None:
-    """Remove access rules: those with exactly these principals, hosts and operations."""
+    """Remove access rules: those with exactly these principals, hosts and operations.
+
+    \b
+    ottla acl remove --allow-principal User:alice --producer --topic clicks
+    """
     from ottla.client.admin.access import delete_acls
     from ottla.security.acl import AclFilter
 
@@ -216,7 +226,11 @@ def remove(bootstrap: str, resources: Resources, pattern: str, rule: Rule, *, fo
 def list_acls(
     bootstrap: str, resources: Resources, pattern: str, principals: tuple[str, ...], *, as_data: bool
 ) -> None:
-    """Show access rules: all, or those of the named resources and principals."""
+    """Show access rules: all, or those of the named resources and principals.
+
+    \b
+    ottla acl list --topic clicks
+    """
     from ottla.client.admin.access import describe_acls
     from ottla.security.acl import AclFilter
 

@@ -10,6 +10,7 @@ import click
 
 from ottla.cli.client_flags import assignments, bootstrap_flag, flags, open_cluster, output_flag
 from ottla.cli.output import data_lines, say, table
+from ottla.cli.verb_group import VerbGroup
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.nearest import nearest_name
 
@@ -48,7 +49,7 @@ def _resource_flags(function: _Function) -> _Function:
     return every(call)
 
 
-@click.group(name="config")
+@click.group(name="config", cls=VerbGroup)
 def command() -> None:
     """Show, set and delete settings of topics, brokers and groups, while they run."""
 
@@ -62,7 +63,12 @@ def command() -> None:
 )
 @output_flag("One object for each setting.")
 def show(resource: ConfigResource, bootstrap: str, names: tuple[str, ...], shows_all: bool, as_data: bool) -> None:
-    """Show the settings that were set for it; with KEY these, with --all every one."""
+    """Show the settings that a topic, a broker or a group has of its own; with KEY these, with --all every one.
+
+    \b
+    ottla config show --topic clicks
+    ottla config show --broker 1 --all
+    """
     from ottla.client.admin.admin import Admin
 
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
@@ -94,7 +100,11 @@ def _is_shown(entry: ConfigEntry, names: tuple[str, ...], shows_all: bool) -> bo
 @bootstrap_flag
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
 def set_settings(resource: ConfigResource, bootstrap: str, settings: tuple[str, ...]) -> None:
-    """Set settings; the others stay."""
+    """Set settings; the others stay.
+
+    \b
+    ottla config set --topic clicks retention.ms=3600000
+    """
     changes = assignments(settings, "The argument")
     _alter(resource, bootstrap, changes)
     say(f"set {', '.join(changes)} of {_shown(resource)}")
@@ -105,7 +115,11 @@ def set_settings(resource: ConfigResource, bootstrap: str, settings: tuple[str, 
 @bootstrap_flag
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def delete(resource: ConfigResource, bootstrap: str, names: tuple[str, ...]) -> None:
-    """Delete settings: the defaults hold again."""
+    """Delete settings: the defaults hold again.
+
+    \b
+    ottla config delete --topic clicks retention.ms
+    """
     _alter(resource, bootstrap, dict.fromkeys(names))
     say(f"deleted {', '.join(names)} of {_shown(resource)}")
 

@@ -11,6 +11,7 @@ import click
 
 from ottla.cli.client_flags import assignments, complete_profiles, output_flag
 from ottla.cli.output import data_lines, say, table
+from ottla.cli.verb_group import VerbGroup
 from ottla.client.wire.address import parse_bootstrap
 from ottla.client.wire.destination.destination import ADDRESS_VARIABLES, PROFILE_VARIABLE, Given
 from ottla.client.wire.destination.found import find_destination
@@ -32,7 +33,7 @@ _PROTOCOL: Final = "security.protocol"
 _name_argument: Final = click.argument("name", metavar="NAME")
 
 
-@click.group(name="profile")
+@click.group(name="profile", cls=VerbGroup)
 def command() -> None:
     """Name clusters with their addresses and logins, and choose the one that verbs connect to.
 
@@ -112,7 +113,11 @@ def new_properties(
 @click.argument("name", metavar="NAME", required=False, shell_complete=complete_profiles)
 @click.option("--none", "uses_none", is_flag=True, help="Use none from now on.")
 def use(name: str | None, uses_none: bool) -> None:
-    """Use a profile from now on, in all terminals."""
+    """Use a profile from now on, in all terminals.
+
+    \b
+    ottla profile use live
+    """
     if (name is None) != uses_none:
         raise click.UsageError("Name a profile, or give --none.")
     folder = _folder()
@@ -153,7 +158,11 @@ def list_profiles(as_data: bool) -> None:
 @click.argument("name", metavar="[NAME]", required=False, shell_complete=complete_profiles)
 @output_flag()
 def show(name: str | None, as_data: bool) -> None:
-    """Show the settings of a profile, without its secrets; without NAME those of the one in use."""
+    """Show the settings of a profile, without its secrets; without NAME those of the one in use.
+
+    \b
+    ottla profile show live
+    """
     folder = _folder()
     chosen = name or folder.in_use()
     if chosen is None:
@@ -173,7 +182,11 @@ def show(name: str | None, as_data: bool) -> None:
 @command.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_profiles)
 def delete(names: tuple[str, ...]) -> None:
-    """Delete profiles."""
+    """Delete profiles.
+
+    \b
+    ottla profile delete test
+    """
     folder = _folder()
     for name in names:
         folder.delete(name)

@@ -22,9 +22,9 @@ import click
 from ottla import __version__
 from ottla.cli.exit_status import CALLED_WRONGLY, FAILED, INTERRUPTED, PIPE_CLOSED
 from ottla.cli.output import say, say_error
+from ottla.cli.verb_group import VerbGroup
 from ottla.cli.verbs import VERBS, Family, Verb
 from ottla.model.errors import OttlaError, details_of
-from ottla.model.nearest import nearest_name
 
 # A hyphen at which no line is broken.
 _NO_BREAK: Final = "\u2011"
@@ -65,11 +65,11 @@ class UnbrokenHelp(click.HelpFormatter):
 click.Context.formatter_class = UnbrokenHelp
 
 
-class LazyGroup(click.Group):
+class LazyGroup(VerbGroup):
     """Verbs from a table.  Help needs only the table."""
 
     def __init__(self, name: str, verbs: Mapping[str, Verb | Family], **settings: object) -> None:
-        super().__init__(name, **settings)  # type: ignore[arg-type]
+        super().__init__(name, **settings)
         self._verbs = verbs
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -92,25 +92,14 @@ class LazyGroup(click.Group):
         former = (verb for verb in self._verbs.values() if isinstance(verb, Verb) and verb.formerly == name)
         return self._verbs.get(name) or next(former, None)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0] if args else ""
-        if name and not name.startswith("-") and self._verb(name) is None:
-            nearest = nearest_name(name, self._verbs)
-            ending = "" if nearest is None else f"  Did you mean {nearest}?"
-            raise click.UsageError(f"There is no verb {name!r}.{ending}", ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl([(name, verb.about) for name, verb in self._verbs.items()])
+    def abouts(self, ctx: click.Context) -> list[tuple[str, str]]:
+        return [(name, verb.about) for name, verb in self._verbs.items()]
 
 
 def command_of(name: str, verb: Verb | Family) -> click.Command:
     """The command of a line of a table."""
     if isinstance(verb, Family):
-        return LazyGroup(name, verb.verbs, help=verb.about, no_args_is_help=True, subcommand_metavar="VERB ...")
+        return LazyGroup(name, verb.verbs, help=verb.about, no_args_is_help=True)
     with ended_by_ctrl_c():
         command = getattr(import_module(verb.module), verb.command)
     assert isinstance(command, click.Command), f"{verb.module}.{verb.command} is not a click command"
@@ -126,7 +115,6 @@ program: Final = LazyGroup(
     help="Ottla: a Kafka broker and the pipeline around it.",
     epilog="`ottla VERB --help` describes a verb.",
     no_args_is_help=True,
-    subcommand_metavar="VERB ...",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 program.params.append(

@@ -10,6 +10,7 @@ import click
 
 from ottla.cli.client_flags import bootstrap_flag, flags, open_cluster, output_flag
 from ottla.cli.output import data_lines, say, table
+from ottla.cli.verb_group import VerbGroup
 from ottla.model.errors import OttlaError
 from ottla.model.quotas import DEFAULT_NAME, EntityType, QuotaEntity, QuotaKind, check_entity, kind_of, quota_text
 
@@ -51,7 +52,7 @@ def _entity_flags(function: _Function) -> _Function:
     return every(call)
 
 
-@click.group(name="quota")
+@click.group(name="quota", cls=VerbGroup)
 def command() -> None:
     """Set, remove and list quotas: how much users, clients and addresses may use."""
 
@@ -62,6 +63,9 @@ def command() -> None:
 @click.argument("quotas", nargs=-1, required=True, metavar="KEY=VALUE...")
 def set_quotas(bootstrap: str, parts: Mapping[EntityType, str], quotas: tuple[str, ...]) -> None:
     """Set quotas of an entity; its others stay.
+
+    \b
+    ottla quota set --user alice producer_byte_rate=1000000 consumer_byte_rate=5000000
 
     producer_byte_rate, consumer_byte_rate: bytes a second, at each broker.  request_percentage: of a broker's event
     loop.  controller_mutation_rate: partitions created and deleted a second.  connection_creation_rate (of --ip):
@@ -79,7 +83,11 @@ def set_quotas(bootstrap: str, parts: Mapping[EntityType, str], quotas: tuple[st
 @_entity_flags
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 def remove(bootstrap: str, parts: Mapping[EntityType, str], names: tuple[str, ...]) -> None:
-    """Remove quotas of an entity; without NAME all of them."""
+    """Remove quotas of an entity; without NAME all of them.
+
+    \b
+    ottla quota remove --user alice consumer_byte_rate
+    """
     from ottla.client.admin.quotas import describe_quotas
 
     entity = _entity(parts)

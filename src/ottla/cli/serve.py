@@ -81,6 +81,9 @@ def command(
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C.
 
+    \b
+    ottla serve --data-dir /var/lib/ottla --listen 127.0.0.1:9092 --set log.retention.hours=24
+
     CONFIG is a file as for --config, so that the command line of Apache Kafka's start script works here too.
 
     With --processes a supervisor starts the brokers, holds what they share, and starts again those that end.

@@ -8,6 +8,7 @@ import click
 
 from ottla.cli.client_flags import DURATION, bootstrap_flag, duration_ms, flags, open_cluster, output_flag
 from ottla.cli.output import data_lines, say, table
+from ottla.cli.verb_group import VerbGroup
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.model.limits import MINUTE_MS
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _CLIENT_ID: Final = "ottla-transaction"
 
 
-@click.group(name="transaction")
+@click.group(name="transaction", cls=VerbGroup)
 def command() -> None:
     """List and describe transactions; find and end those that hang."""
 
@@ -60,7 +61,11 @@ def list_transactions(
 @click.argument("transactional_id", metavar="ID")
 @output_flag()
 def describe(bootstrap: str, transactional_id: str, as_data: bool) -> None:
-    """Show one transactional id: its producer, its state, the partitions of its open transaction."""
+    """Show one transactional id: its producer, its state, the partitions of its open transaction.
+
+    \b
+    ottla transaction describe payments-0
+    """
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
         found = _admin(cluster).describe(transactional_id)
     partitions = [str(partition) for partition in found.partitions]
@@ -123,7 +128,11 @@ def find_hanging(
 def abort(
     bootstrap: str, topic: str, partition: int, start_offset: int, max_timeout: str, max_timeout_minutes: int | None
 ) -> None:
-    """End a transaction that hangs; one that a coordinator has is refused."""
+    """End a transaction that hangs; one that a coordinator has is refused.
+
+    \b
+    ottla transaction abort --topic clicks --partition 0 --start-offset 1742
+    """
     timeout_ms = _timeout_ms(max_timeout, max_timeout_minutes)
     with open_cluster(bootstrap, _CLIENT_ID) as cluster:
         where = TopicPartition(topic, partition)

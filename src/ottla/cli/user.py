@@ -11,6 +11,7 @@ import click
 
 from ottla.cli.client_flags import bootstrap_flag, open_cluster, output_flag
 from ottla.cli.output import data_lines, say, table
+from ottla.cli.verb_group import VerbGroup
 from ottla.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _PASSWORD_BYTES_MAX: Final = 4_096
 _MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
-@click.group(name="user")
+@click.group(name="user", cls=VerbGroup)
 def command() -> None:
     """Set, delete and list the users that log in by SCRAM."""
 
@@ -51,6 +52,9 @@ def add(
 ) -> None:
     """Let NAME log in; one that exists gets the new password.
 
+    \b
+    ottla user add alice --password-file alice.password
+
     The password is never an argument: every user of the machine can read those.
     """
     from ottla.client.admin.access import DEFAULT_ITERATIONS, set_password
@@ -68,6 +72,9 @@ def add(
 @bootstrap_flag
 def delete(name: str, bootstrap: str) -> None:
     """Let NAME log in no longer.
+
+    \b
+    ottla user delete alice
 
     Its connections stay until they end; `connections.max.reauth.ms` bounds that.
     """

@@ -114,6 +114,19 @@ def test_unknown_verb_is_called_wrongly_and_the_nearest_named(capsys: pytest.Cap
     assert err == ("error: There is no verb 'servve'.  Did you mean serve?\nhint: ottla --help shows its usage\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["list", "topics"], "There is no verb 'list'.  Did you mean topic list?"),
+        (["topic", "lst"], "There is no verb 'lst'.  Did you mean list?"),
+        (["list", "apples"], "There is no verb 'list'."),
+    ],
+)
+def test_wrong_verb_gets_the_right_one(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == CALLED_WRONGLY
+    assert capsys.readouterr().err.startswith(f"error: {expected}\n")
+
+
 def test_unknown_option_is_called_wrongly(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "--bogus"]) == CALLED_WRONGLY
     assert capsys.readouterr().err.endswith("hint: ottla serve --help shows its usage\n")

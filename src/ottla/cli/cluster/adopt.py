@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 def command(data_dir: str, zookeeper: str, config: Path | None, assignments: tuple[str, ...]) -> None:
     """Move the tree of a standalone broker, or of several processes, to a ZooKeeper.
 
+    \b
+    ottla cluster adopt --data-dir /var/lib/ottla --zookeeper z1:2181,z2:2181,z3:2181/ottla
+
     Topics, their ids and settings, users, ACLs and committed offsets stay as they are: the records are not touched.
     With zookeeper.digest the nodes belong to it from the start.  Afterwards the directory is started with --zookeeper
     only.  An interrupted move is repeated with the same command.

@@ -263,6 +263,9 @@ def _listed(nodes: Sequence[int]) -> str:
 def plan(bootstrap: str, drained: tuple[int, ...], as_data: bool) -> None:
     """Show the moves that would spread replicas evenly over the live brokers and their racks.
 
+    \b
+    ottla cluster plan --drain 3
+
     Nothing is changed.  BYTES are those that would be copied.
     """
     from ottla.cli.cluster.replica_plan import planned
@@ -280,6 +283,9 @@ def plan(bootstrap: str, drained: tuple[int, ...], as_data: bool) -> None:
 @click.option("--cancel", "cancels", is_flag=True, help="End all moves under way, and their throttle, instead.")
 def rebalance(bootstrap: str, rate_bytes: int | None, returns_at_once: bool, cancels: bool) -> None:
     """Spread replicas evenly over the live brokers and their racks, as `ottla cluster plan` shows.
+
+    \b
+    ottla cluster rebalance --throttle 50000000
 
     Started moves continue when this command is stopped.  Reads and writes continue meanwhile.
     """
@@ -306,6 +312,9 @@ def rebalance(bootstrap: str, rate_bytes: int | None, returns_at_once: bool, can
 @no_wait_flag
 def drain(node_id: int, bootstrap: str, rate_bytes: int | None, returns_at_once: bool) -> None:
     """Move all replicas of a broker to the others, live or not.
+
+    \b
+    ottla cluster drain 3
 
     New topics may still be put on a broker that is live: stop it when it is empty.
     """

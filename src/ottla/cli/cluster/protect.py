@@ -23,6 +23,9 @@ from ottla.observe.events import start_logging
 def command(zookeeper: str | None, config: Path | None, assignments: tuple[str, ...]) -> None:
     """Give all nodes of a cluster in ZooKeeper to the brokers' zookeeper.digest.
 
+    \b
+    ottla cluster protect --config /etc/ottla/server.properties
+
     Every broker must have that digest before: one without it cannot read the tree any more.  The brokers may run.
     Consumers without a master keep their rights below /consumers by zookeeper.consumers.digest.
     """

@@ -16,6 +16,9 @@ from ottla.model.errors import OttlaError
 def command(data_dir: str) -> None:
     """Accept a data directory that its broker refuses as stale: a snapshot, a backup by other tools, a cloned disk.
 
+    \b
+    ottla cluster rejoin --data-dir /var/lib/ottla
+
     From then on none of its logs counts as complete.  The broker starts out of sync, fetches from the leaders what it
     lacks, and leads nothing before; only where it is the only replica it leads with what the directory has, and logs
     `log.stale_one_is_kept`.  A partition of which no other replica is complete waits for an operator's unclean

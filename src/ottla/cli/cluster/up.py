@@ -100,6 +100,9 @@ def command(
 ) -> int:
     """Run several brokers on this machine until Ctrl-C; the next start finds their data, ports, racks and settings.
 
+    \b
+    ottla cluster up --brokers 3
+
     A process of this command coordinates them; with --zookeeper a ZooKeeper does, as it must for brokers on several
     machines.
 

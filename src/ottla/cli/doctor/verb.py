@@ -56,6 +56,9 @@ def command(
 ) -> int:
     """Check settings, address, disk, limits and data directory, as for `serve` with the same flags.
 
+    \b
+    ottla doctor --data-dir /var/lib/ottla
+
     A running broker is queried over the wire.  With --zookeeper (or zookeeper.connect) the cluster is checked too:
     ZooKeeper's servers and tree, and the brokers that are registered there, with their topics.  A small file is written
     to the data directory and removed again.  The exit status is 1 when there is a problem.

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 groups_argument: Final = click.argument("arguments", nargs=-1, metavar="GROUP...")
+# Of verbs that have --all-groups.
+all_or_groups_argument: Final = click.argument("arguments", nargs=-1, metavar="[GROUP...]")
 group_option: Final = click.option("--group", "options", multiple=True, metavar="GROUP", help="The same as GROUP.")
 
 # The states of all kinds of groups; only Apache Kafka lists dead ones.

@@ -14,6 +14,7 @@ from ottla.cli.group.group_admins import (
     KINDS,
     GroupAdmins,
     TwoGroups,
+    all_or_groups_argument,
     group_flags,
     group_option,
     groups_argument,
@@ -23,6 +24,7 @@ from ottla.cli.group.group_admins import (
 )
 from ottla.cli.output import data_lines, raise_together, say, table
 from ottla.cli.partition_names import partitions_named
+from ottla.cli.verb_group import VerbGroup
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from ottla.client.wire.errors import BrokerRefused, ClientError
 
 
-@click.group(name="group")
+@click.group(name="group", cls=VerbGroup)
 def command() -> None:
     """List, describe, move and delete groups of consumers.
 
@@ -77,7 +79,7 @@ def list_groups(
 
 
 @command.command()
-@groups_argument
+@all_or_groups_argument
 @group_option
 @group_flags
 @click.option("--type", "kind", type=click.Choice(KINDS), help="Only the groups of this type.")
@@ -99,6 +101,9 @@ def describe(
     as_data: bool,
 ) -> None:
     """Show the progress of each group: its lag in records, and in seconds the age of the next record to read.
+
+    \b
+    ottla group describe billing --members
 
     In a group of type tree each stream of a consumer is a member.
     """
@@ -192,7 +197,11 @@ def delete(
     kind: str | None,
     if_exists: bool,
 ) -> None:
-    """Delete groups without members, with their offsets."""
+    """Delete groups without members, with their offsets.
+
+    \b
+    ottla group delete billing
+    """
     wanted = all_names(arguments, options)
     if not wanted:
         raise click.UsageError("Name at least one group.")
@@ -237,7 +246,11 @@ def delete_offsets(
     kind: str | None,
     topics: tuple[str, ...],
 ) -> None:
-    """Delete a group's offsets of topics that none of its members reads."""
+    """Delete a group's offsets of topics that none of its members reads.
+
+    \b
+    ottla group delete-offsets billing --topic clicks:0,1
+    """
     group_id = one_name("group", group_argument, group_named)
     with open_group_admins(bootstrap, zookeeper) as admins:
         admin = admins.admin_that_has(group_id, kind)

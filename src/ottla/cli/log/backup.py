@@ -29,6 +29,9 @@ _PAUSE_S: Final = 0.05
 def backup(target: str, data_dir: str, links: bool) -> int:
     """Copy a broker's topics, records, committed offsets and settings to a new directory DIR.
 
+    \b
+    ottla backup /backups/monday --data-dir /var/lib/ottla
+
     The broker and its clients may run: all that was acknowledged before the backup started is in it.  DIR gets its name
     when it is whole; `ottla log verify --deep DIR` checks it, and `ottla restore DIR --data-dir NEW` makes a data
     directory of it.  The broker's own settings (server.properties) are not in it.
@@ -86,6 +89,9 @@ def summary(manifest: Manifest, path: str) -> str:
 @click.option("--data-dir", required=True, metavar="DIR", help="The data directory to make: new, or empty.")
 def restore(backup: str, data_dir: str) -> None:
     """Make a data directory of BACKUP, a directory that `ottla backup` made.
+
+    \b
+    ottla restore /backups/monday --data-dir /var/lib/ottla
 
     Each file is held against its checksum, and BACKUP stays as it is.  No broker starts on DIR before all of it is
     there; a restore that was interrupted is run again.

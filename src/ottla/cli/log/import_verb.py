@@ -62,6 +62,9 @@ def command(
 ) -> None:
     """Import topics from a data directory of Apache Kafka (KRaft), with their records, offsets and ids.
 
+    \b
+    ottla log import /var/lib/kafka --data-dir /var/lib/ottla --topic clicks
+
     SOURCE_DIR is one of log.dirs of a stopped broker; nothing is written to it.  Every batch is checked.  The topics'
     settings are not in it: retention is off for them unless --config says otherwise.  Offsets of consumer groups are
     not imported.

@@ -77,6 +77,10 @@ def command(
 ) -> int:
     """Make damaged logs readable again, keeping every batch that is whole; rebuild a lost tree from the logs.
 
+    \b
+    ottla log repair /var/lib/ottla
+    ottla log repair /var/lib/ottla clicks-0 --execute
+
     DIR is the data directory of a stopped broker.  All logs in it are read, or the named ones.  Whole batches
     keep their offsets; an empty batch replaces lost records, and consumers pass over it.  Files that are
     changed or removed are kept aside in DIR/TOPIC-PARTITION.TIME.damaged.

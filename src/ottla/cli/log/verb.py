@@ -13,6 +13,7 @@ from ottla.cli.log import import_verb as log_import
 from ottla.cli.log import repair as log_repair
 from ottla.cli.log.lines import batch_line, batch_object, finding_line, record_line, record_object
 from ottla.cli.output import data_lines, say
+from ottla.cli.verb_group import VerbGroup
 from ottla.maintenance.inspect import (
     DumpedBatch,
     Finding,
@@ -41,7 +42,7 @@ FOUND_DAMAGE = 1
 _PATHS = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(exists=True))
 
 
-@click.group(name="log")
+@click.group(name="log", cls=VerbGroup)
 def command() -> None:
     """Inspect a data directory (dump, verify: also beside a running broker), repair it, import one."""
 
@@ -56,6 +57,9 @@ command.add_command(log_import.command)
 @output_flag("One object for each batch (and record).")
 def dump(paths: tuple[str, ...], shows_records: bool, as_data: bool) -> int:
     """Show the batches of segments: offsets, times, sizes, codecs, producers.
+
+    \b
+    ottla log dump /var/lib/ottla/clicks-0 --records
 
     PATH is a segment's .log file, or a partition's directory for all of its segments.
     """
@@ -80,6 +84,9 @@ def dump(paths: tuple[str, ...], shows_records: bool, as_data: bool) -> int:
 @click.option("--deep", "is_deep", is_flag=True, help="Also check every checksum, decompress and decode every record.")
 def verify(paths: tuple[str, ...], is_deep: bool) -> int:
     """Check segments, their indexes, and the record of what was flushed; the exit status is 1 when there is damage.
+
+    \b
+    ottla log verify /var/lib/ottla --deep
 
     PATH is a data directory, with those of its further processes, a backup, or one partition's directory.  Beside a
     running broker, a batch that is just being written shows as a truncated tail.

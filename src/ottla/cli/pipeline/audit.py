@@ -110,6 +110,9 @@ def status(
 ) -> int:
     """Show what each tier has counted, and until when topics are complete.
 
+    \b
+    ottla audit status clicks --since 2026-03-01T12:00
+
     MISSING and SURPLUS compare a tier with the most that a tier before it has counted.  The exit status is 1 when a
     window that is over lacks more than the threshold allows, or a topic's counts cannot be compared by --window.
     """
@@ -279,6 +282,9 @@ def wait(
 @output_flag()
 def lost_offsets(topics: tuple[str, ...], bootstrap: str, topic: str, as_data: bool) -> None:
     """Show the ranges that readers could not read, and why.
+
+    \b
+    ottla audit lost-offsets clicks
 
     A reader with `onDataLoss=record` writes them before it continues.
     """

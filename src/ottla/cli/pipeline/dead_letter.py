@@ -16,6 +16,7 @@ from ottla.cli.exit_status import FAILED
 from ottla.cli.output import data_lines, say, table
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import config_flag
+from ottla.cli.verb_group import VerbGroup
 from ottla.model.counted import counted
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _TEXT_CHARS: Final = 60
 Selects = Callable[["StoredLetter"], bool]
 
 
-@click.group(name="dead-letter")
+@click.group(name="dead-letter", cls=VerbGroup)
 def command() -> None:
     """List, show, put back and erase records that could not be processed.
 
@@ -69,7 +70,11 @@ def list_letters(
     limit: int,
     as_data: bool,
 ) -> None:
-    """Show where each comes from, what was wrong, and whether it was put back."""
+    """Show the dead letters of a topic: where each comes from, what was wrong, and whether it was put back.
+
+    \b
+    ottla dead-letter list orders --since 2026-03-01T12:00
+    """
     from ottla.dead_letters.topics import letters_of
 
     selects = _selects(error, since, until, ())
@@ -96,7 +101,11 @@ def list_letters(
 @bootstrap_flag
 @output_flag()
 def show(topic: str, letter: str, letters_topic: str | None, bootstrap: str, as_data: bool) -> int:
-    """Show all of one: its origin, its error, and the record as it was read."""
+    """Show one dead letter: its origin, its error, and the record as it was read.
+
+    \b
+    ottla dead-letter show orders 0:17
+    """
     from ottla.cli.log.lines import record_object
     from ottla.dead_letters.topics import StoredLetter, letter_or_none, message_at
     from ottla.model.identifiers import TopicPartition
@@ -158,6 +167,10 @@ def replay(
 ) -> int:
     """Put records back where they come from, each once, also after kills of earlier runs.
 
+    \b
+    ottla dead-letter replay orders --error ValueError --dry-run
+    ottla dead-letter replay orders --letter 0:17
+
     What was put back is known to the cluster (topic ottla-dead-letter-replays): a second run puts back what has been
     set aside since.  A record that fails again is a dead letter again, and can be put back again.
     """
@@ -203,6 +216,9 @@ def erase(
     topic: str, letters_topic: str | None, bootstrap: str, keys: tuple[str, ...], dry_run: bool, as_data: bool
 ) -> int:
     """Erase the dead letters of a key: the others are written again, and the topic's log is deleted before them.
+
+    \b
+    ottla dead-letter erase orders --key 7
 
     Stop what sets letters of the key aside first.  Where the broker refuses the deletion, the letters that still have
     the key are shown, with the time until which they are kept, and the exit status is 1.

@@ -52,6 +52,9 @@ def erase(
 ) -> int:
     """Erase the rows of a key from a lake table: of loads, of upserts, or of dead letters.
 
+    \b
+    ottla lake erase --key member=7 --target /data/lake
+
     A backfill does not bring them back.  `ottla load vacuum` then removes the files that had them.  Dead letters in
     topics are erased with --dead-letters-of, as by `ottla dead-letter erase`.
     """

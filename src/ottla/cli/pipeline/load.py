@@ -24,6 +24,7 @@ from ottla.cli.exit_status import INTERRUPTED
 from ottla.cli.output import data_lines, say
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, every_flag, master_flag, spark_flag
+from ottla.cli.verb_group import VerbGroup
 from ottla.model.counted import counted
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.limits import HOUR_MS
@@ -98,7 +99,7 @@ _RUN: Final = "run"
 _HELP: Final = ("-h", "--help")
 
 
-class _LoadGroup(click.Group):
+class _LoadGroup(VerbGroup):
     """`ottla load clicks` is `ottla load run clicks`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -301,6 +302,9 @@ def _debezium(text: str, keys: tuple[str, ...], sequence_by: str | None) -> obje
 @output_flag()
 def run(every: str | None, as_data: bool, **flags: Unpack[RunFlags]) -> int:
     """Append the records that the table does not have yet; with --every, until Ctrl-C.
+
+    \b
+    ottla load run clicks --target /data/lake --every 30s
 
     With --upsert the table has one row for each key, as the key's last record left it.
 
@@ -521,7 +525,11 @@ def _line(outcome: LakeLoad) -> str:
 @master_flag
 @output_flag()
 def backfill(begin: str, end: str, as_data: bool, **flags: Unpack[_LoaderFlags]) -> None:
-    """Rewrite whole hours or days of the table from the log; loads may run meanwhile."""
+    """Rewrite whole hours or days of the table from the log; loads may run meanwhile.
+
+    \b
+    ottla load backfill clicks --target /data/lake --since 2026-03-01T12:00 --until 2026-03-01T14:00
+    """
     from_ms, to_ms = moment_ms(begin, "--since"), moment_ms(end, "--until")
     start_loader = _prepared("ottla load backfill", flags, _loader_of(flags))
     with JobProgress() as progress:
@@ -551,7 +559,11 @@ def compact(
     target_file_bytes: int,
     as_data: bool,
 ) -> None:
-    """Rewrite small files as larger ones; loads may run meanwhile."""
+    """Rewrite small files as larger ones; loads may run meanwhile.
+
+    \b
+    ottla load compact --target /data/lake
+    """
     place = lake_target(target, storage, table, catalog)
     from ottla.spark.lake import compaction
 
@@ -594,7 +606,11 @@ def vacuum(
     dry_run: bool,
     as_data: bool,
 ) -> None:
-    """Remove files that no version of the table needs: of tasks that died, and those that were replaced."""
+    """Remove files that no version of the table needs: of tasks that died, and those that were replaced.
+
+    \b
+    ottla load vacuum --target /data/lake --dry-run
+    """
     if older_than_hours is None:
         older_than_hours = duration_ms(older_than, "--older-than") / HOUR_MS
         if older_than_hours < 1:

@@ -86,6 +86,9 @@ def serve(
     """Load the tables of a file, each again and again, until Ctrl-C or SIGTERM.
 
     \b
+    ottla load serve --config loads.toml
+
+    \b
     [load]                                # for all tables
     bootstrap-server = "localhost:9092"
 

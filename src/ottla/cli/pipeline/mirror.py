@@ -14,6 +14,7 @@ from ottla.cli.exit_status import FAILED
 from ottla.cli.output import data_lines, say, table
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import config_flag
+from ottla.cli.verb_group import VerbGroup
 from ottla.model.counted import counted
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _MILLION: Final = 1_000_000
 
 
-@click.group(name="mirror")
+@click.group(name="mirror", cls=VerbGroup)
 def command() -> None:
     """Copy topics from one cluster to another: with their partitions, settings, order and groups.
 
@@ -132,7 +133,11 @@ def plan(
     as_data: bool,
     **what: object,
 ) -> int:
-    """Show what `run` would make and copy.  Nothing is changed."""
+    """Show what `run` would make and copy.  Nothing is changed.
+
+    \b
+    ottla mirror plan --source live:9092 --target offline:9092 --topics 'page-.*'
+    """
     clusters = _Clusters(source, target, source_config, target_config)
     found = _mirror(clusters, what, lambda line: None).plan()
     if as_data:
@@ -188,7 +193,11 @@ def run(
     as_data: bool,
     **what: object,
 ) -> int:
-    """Copy, until Ctrl-C.  One mirror of a source works at a time; others wait to take over."""
+    """Copy, until Ctrl-C.  One mirror of a source works at a time; others wait to take over.
+
+    \b
+    ottla mirror run --source live:9092 --target offline:9092 --topics 'page-.*'
+    """
     how = {
         "rate_bytes_s": rate_bytes_s,
         "refresh_interval_ms": refresh_interval_ms,
@@ -218,7 +227,11 @@ def run(
 @_cluster_flags
 @output_flag()
 def status(source: str, target: str, source_config: Path | None, target_config: Path | None, as_data: bool) -> None:
-    """Show how far each partition is copied, by what the mirror stored last."""
+    """Show how far each partition is copied, by what the mirror stored last.
+
+    \b
+    ottla mirror status --source live:9092 --target offline:9092
+    """
     from ottla.mirror import MirrorOptions
 
     clusters = _Clusters(source, target, source_config, target_config)

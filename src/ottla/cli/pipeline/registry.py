@@ -76,6 +76,9 @@ def serve(
 ) -> None:
     """Run a schema registry until SIGTERM or Ctrl-C: Confluent's REST API, over a compacted topic of the cluster.
 
+    \b
+    ottla registry serve --listen 127.0.0.1:8081
+
     Several may run over one topic: each answers, and one of them writes.
     """
     security = given_security()

@@ -22,6 +22,10 @@ _MIB = 1 << 20
 def command(file: Path, packages: tuple[str, ...], as_data: bool) -> None:
     """Pack Ottla and what it needs in a worker into the zip file FILE, for `spark-submit --archives`.
 
+    \b
+    ottla spark-archive deps.zip
+    spark-submit --archives deps.zip#deps --conf spark.executorEnv.PYTHONPATH=deps job.py
+
     The versions are those that are installed here.  The workers need Spark and a Python like this one, nothing else.
     """
     archive = write_archive(file, packages)

@@ -11,6 +11,7 @@ from ottla.cli.client_flags import assignments, bootstrap_flag, duration_ms, out
 from ottla.cli.output import data_lines, say
 from ottla.cli.pipeline.job_progress import JobProgress
 from ottla.cli.pipeline.job_settings import KEY_VALUE, config_flag, every_flag, master_flag, spark_flag
+from ottla.cli.verb_group import VerbGroup
 from ottla.model.counted import counted
 from ottla.runtime.installed import SPARK, require_modules
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.spark.streams.jobs import JobTotals
 
 
-@click.group(name="stream")
+@click.group(name="stream", cls=VerbGroup)
 def command() -> None:
     """Run streams of events on Spark: windows, sessions, joins (see ottla.spark.streams)."""
 

@@ -46,6 +46,9 @@ _BROKERS: Final = "BROKERS"
 def command(folder: Path, hosts: tuple[str, ...], port: int, zookeeper: str | None) -> None:
     """Make a CA, a certificate, an admin user and the files of broker and clients in DIR.
 
+    \b
+    ottla secure init /etc/ottla --host kafka.example.org
+
     DIR must be empty or new.  The password of the user is only in its files, which only their owner can read.
     With --zookeeper a certificate for its servers is made, too, and other brokers join with `ottla secure token`.
     """

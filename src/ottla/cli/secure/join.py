@@ -40,6 +40,9 @@ _NODE_ID: Final = "node.id"
 def command(token_file: str, folder: Path, node_id: int | None, host: str | None, passphrase_file: Path | None) -> None:
     """Write the keys and settings of a token of `ottla secure token` to DIR, and register the broker's user.
 
+    \b
+    ottla secure join kafka2.example.org.token /etc/ottla
+
     TOKEN_FILE must be readable by its owner only; - is standard input.  DIR must be empty or new.  Afterwards the
     broker starts with DIR/server.properties.
     """

@@ -73,6 +73,9 @@ def command(
 ) -> None:
     """Make a token by which the broker on a host joins the secured cluster, by the CA in DIR: ca.pem and ca.key.
 
+    \b
+    ottla secure token /etc/ottla --host kafka2.example.org
+
     It holds a certificate for the host, its own user or the cluster's login, the access to ZooKeeper and the settings
     of a broker.  A passphrase opens it, which is shown once: send it another way.
     """

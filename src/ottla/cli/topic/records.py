@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 _CLIENT_ID: Final = "ottla-topic"
 _PARTITIONS: Final = click.argument("names", nargs=-1, metavar="TOPIC[:0,1]...")
+_ALL_OR_PARTITIONS: Final = click.argument("names", nargs=-1, metavar="[TOPIC[:0,1]...]")
 _PARTITIONS_FLAG: Final = click.option(
     "--topic", "more_names", multiple=True, metavar="TOPIC[:0,1]", help="The same as TOPIC."
 )
 
 
 @click.command(name="offsets")
-@_PARTITIONS
+@_ALL_OR_PARTITIONS
 @_PARTITIONS_FLAG
 @bootstrap_flag
 @click.option("--since", metavar="TIME", help="Also the offset of the first record at or after this time.")
@@ -35,6 +36,9 @@ def offsets(
     names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str, since: str | None, as_data: bool
 ) -> None:
     """Show where the logs of topics start and end, and what they hold between; of all topics when none is named.
+
+    \b
+    ottla topic offsets clicks:0,1 --since 2026-03-01T12:00
 
     END is the high watermark: records below it can be read.  RECORDS counts offsets: transactions and compaction leave
     some of them without a record.
@@ -102,7 +106,12 @@ def delete_records(
     execute: bool,
     as_data: bool,
 ) -> None:
-    """Delete the oldest records of topics, at once and for ever: the logs start later from then on."""
+    """Delete the oldest records of topics, at once and for ever: the logs start later from then on.
+
+    \b
+    ottla topic delete-records clicks --until 2026-03-01T12:00
+    ottla topic delete-records clicks:0 --before-offset 1000 --execute
+    """
     wanted = all_names(names, more_names)
     if not wanted:
         raise click.UsageError("Name at least one topic.")

@@ -11,6 +11,7 @@ from ottla.cli.client_flags import all_names, assignments, bootstrap_flag, open_
 from ottla.cli.output import data_lines, raise_together, say
 from ottla.cli.topic import records
 from ottla.cli.topic.description import description, lines_of_kafka, topic_object
+from ottla.cli.verb_group import VerbGroup
 from ottla.model.counted import counted
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ottla.client.wire.errors import BrokerRefused
 
 _NAMES = click.argument("names", nargs=-1, metavar="TOPIC...")
+_ALL_OR_NAMES = click.argument("names", nargs=-1, metavar="[TOPIC...]")
 _TOPIC_FLAG = click.option("--topic", "more_names", multiple=True, metavar="TOPIC", help="The same as TOPIC.")
 _CONFIG_FLAG = click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; may be repeated."
@@ -30,7 +32,7 @@ REPLICAS_OF_A_SAFE_TOPIC = 3
 _OUTPUT_FLAG = output_flag("One object for each topic.")
 
 
-@click.group(name="topic")
+@click.group(name="topic", cls=VerbGroup)
 def command() -> None:
     """Create, list, describe, alter and delete topics; show their offsets, delete records."""
 
@@ -67,6 +69,9 @@ def create(
     if_not_exists: bool,
 ) -> None:
     """Create topics.
+
+    \b
+    ottla topic create clicks --partitions 6 --config retention.ms=86400000
 
     With three replicas or more min.insync.replicas is 2 unless --config says otherwise: what is acknowledged with
     acks=all is then on two brokers at least.
@@ -111,7 +116,7 @@ def list_topics(bootstrap: str, exclude_internal: bool, as_data: bool) -> None:
 
 
 @command.command()
-@_NAMES
+@_ALL_OR_NAMES
 @_TOPIC_FLAG
 @bootstrap_flag
 @click.option("--kafka", "as_kafka", is_flag=True, help="Write the lines of Kafka's own tool, for scripts.")
@@ -119,7 +124,11 @@ def list_topics(bootstrap: str, exclude_internal: bool, as_data: bool) -> None:
 def describe(
     names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str, as_kafka: bool, as_data: bool
 ) -> None:
-    """Show partitions, leaders, replicas and settings of topics; of all when none is named."""
+    """Show partitions, leaders, replicas and settings of topics; of all when none is named.
+
+    \b
+    ottla topic describe clicks
+    """
     if as_kafka and as_data:
         raise click.UsageError("--kafka and --output exclude each other.")
     from ottla.client.admin.admin import Admin
@@ -166,6 +175,10 @@ def alter(
     partitions: int | None,
 ) -> None:
     """Change settings of topics, or add partitions; other settings stay unchanged.
+
+    \b
+    ottla topic alter clicks --config retention.ms=3600000
+    ottla topic alter clicks --partitions 12
 
     With more partitions a key may map to another one than before: ordering by key holds only from then on.
     """
@@ -232,7 +245,11 @@ def _add_partitions(admin: Admin, names: Sequence[str], count: int) -> None:
 @bootstrap_flag
 @click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
 def delete(names: tuple[str, ...], more_names: tuple[str, ...], bootstrap: str, if_exists: bool) -> None:
-    """Delete topics and all their records."""
+    """Delete topics and all their records.
+
+    \b
+    ottla topic delete clicks
+    """
     wanted = _wanted(names, more_names)
 
     from ottla.client.admin.admin import Admin
