@@ -18,15 +18,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from ottla.runtime.installation import install_command
+from ottla.runtime.installed import naming_what_to_install
 
-try:
+with naming_what_to_install():
     from opentelemetry import propagate, trace
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
     from opentelemetry.util.types import AttributeValue
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(f"{missing}: {install_command('opentelemetry')}", name=missing.name) from missing
 
 from ottla.client.fetching.messages import Message
 from ottla.client.producing.delivery import Receipt

@@ -126,7 +126,8 @@ def _requirement(extra: str, direct_url: dict[str, Any]) -> str | None:
     if parts.scheme != "file":
         return f"{_NAME}[{extra}] @ {url}{subdirectory}"
     path = Path(url2pathname(parts.path))
-    return f"{path}[{extra}]" if path.exists() else None
+    # Another user's, perhaps.
+    return f"{path}[{extra}]" if os.access(path, os.R_OK) else None
 
 
 def _requirements(distribution: Distribution, extra: str) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Final
 
@@ -25,7 +26,25 @@ _EXTRAS: Final = {
     **dict.fromkeys(TOKENS, "security"),
     "deltalake": "lake",
     "pyiceberg": "iceberg",
+    "opentelemetry": "opentelemetry",
 }
+
+
+@contextmanager
+def naming_what_to_install(extra: str | None = None) -> Iterator[None]:
+    """Around imports of what extras bring: the error for one that is not installed has the command that installs it.
+
+    `extra`: the one that brings all of them, where a module is in several.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        hint = hint_for_missing(missing.name)
+        if hint is None or hint in str(missing):
+            raise
+        if extra is not None:
+            hint = install_command(extra)
+        raise ModuleNotFoundError(f"{missing}: {hint}", name=missing.name) from missing
 
 
 def hint_for_missing(module: str | None) -> str | None:

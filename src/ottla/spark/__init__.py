@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.runtime.installed import naming_what_to_install
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -41,7 +43,8 @@ def register(spark: SparkSession, label: str | None = None) -> str:
 
     Raises `ottla.spark.worker_python.WorkerPythonMissing`, `ottla.spark.registration.BadLabel`.
     """
-    from ottla.spark.registration import register_source
+    with naming_what_to_install():
+        from ottla.spark.registration import register_source
 
     return register_source(spark, label)
 
@@ -57,7 +60,8 @@ def session(app_name: str | None = None, *, master: str | None = None, **setting
     Raises `ottla.spark.java_install.NoJava`, and `ottla.errors.ConfigError` where Spark cannot listen at its port or
     address.
     """
-    from ottla.spark.local_session import start_session
+    with naming_what_to_install():
+        from ottla.spark.local_session import start_session
 
     return start_session(app_name, master, settings)
 

@@ -21,12 +21,22 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.functions import udf
-from pyspark.sql.types import DataType, StringType, StructField, StructType, _make_type_verifier, _parse_datatype_string
+from ottla.runtime.installed import naming_what_to_install
+
+with naming_what_to_install():
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import functions as F
+    from pyspark.sql.functions import udf
+    from pyspark.sql.types import (
+        DataType,
+        StringType,
+        StructField,
+        StructType,
+        _make_type_verifier,
+        _parse_datatype_string,
+    )
 
 from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import UnknownTopic

@@ -21,7 +21,10 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from pyspark.sql import SparkSession
+from ottla.runtime.installed import naming_what_to_install
+
+with naming_what_to_install():
+    from pyspark.sql import SparkSession
 
 from ottla.client.wire.options import ClientOptions
 from ottla.client.wire.security.settings import ClientSecurity

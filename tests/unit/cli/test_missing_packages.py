@@ -46,3 +46,22 @@ def test_verb_without_its_packages_says_what_to_install(
     assert error.startswith("error: ")
     assert error.endswith(f" needs the module {lacking}")
     assert hint == f"hint: {install_command(extra)}"
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "expected"),
+    [("pyspark", None, "spark"), ("pyarrow.compute", "lake", "lake"), ("opentelemetry.trace", None, "opentelemetry")],
+)
+def test_import_without_its_packages_says_what_to_install(module: str, extra: str | None, expected: str) -> None:
+    with (
+        pytest.raises(ModuleNotFoundError) as caught,
+        installed.naming_what_to_install(extra),
+    ):
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+    assert str(caught.value) == f"No module named {module!r}: {install_command(expected)}"
+    assert caught.value.name == module
+
+
+def test_import_of_what_no_extra_brings_fails_as_ever() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'views'$"), installed.naming_what_to_install():
+        raise ModuleNotFoundError("No module named 'views'", name="views")

@@ -213,6 +213,18 @@ def test_wrong_call_creates_nothing(
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
+def test_folder_that_cannot_be_made_is_reported_with_what_to_set(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    assert run(["profile", "create", "test", "-b", "test:9092"]) == FAILED
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: the folder of profiles {tmp_path / 'file' / 'ottla' / 'profiles'} cannot be made: Not a directory",
+        "hint: set XDG_CONFIG_HOME to a folder where this user may write",
+    ]
+
+
 def test_variable_that_hides_the_profile_is_noted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,17 @@ def test_copy_whose_source_is_gone_names_the_packages_of_the_extra(environment: 
     ]
 
 
+def test_copy_of_a_file_that_its_user_may_not_read_names_the_packages_of_the_extra(
+    environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = tmp_path / "ottla.whl"
+    wheel.touch()
+    copy = environment.copy(environment.install({"url": wheel.as_uri(), "archive_info": {}}))
+    assert copy.command("lake") == f"pip install '{wheel}[lake]'"
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert "'deltalake<2,>=1.1'" in copy.command("lake")
+
+
 @pytest.mark.parametrize("is_installed", [True, False], ids=["editable", "by its path alone"])
 def test_copy_in_a_checkout_names_the_checkout(environment: Environment, tmp_path: Path, is_installed: bool) -> None:
     checkout = tmp_path / "checkout"

@@ -15,9 +15,12 @@ LateRows            the rows that a stateful operator drops, as a side output
 
 from __future__ import annotations
 
-from ottla.spark.streams.event_windows import dedup, sessions, top_k, windowed
-from ottla.spark.streams.joins import ChangingTable, join_within
-from ottla.spark.streams.late_rows import LateRows, drops_rows, drops_sessions, drops_windows
+from ottla.runtime.installed import naming_what_to_install
+
+with naming_what_to_install():
+    from ottla.spark.streams.event_windows import dedup, sessions, top_k, windowed
+    from ottla.spark.streams.joins import ChangingTable, join_within
+    from ottla.spark.streams.late_rows import LateRows, drops_rows, drops_sessions, drops_windows
 
 __all__ = [
     "ChangingTable",

@@ -137,7 +137,13 @@ class ProfileFolder:
 
     def _write(self, path: Path, text: str) -> None:
         """By a rename: a reader sees the old file or the new one."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise ProfileError(
+                f"the folder of profiles {self._folder} cannot be made: {error.strerror}",
+                hint="set XDG_CONFIG_HOME to a folder where this user may write",
+            ) from error
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
