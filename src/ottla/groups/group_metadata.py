@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla.groups.group_log import GroupRecord, GroupRecordError
 from ottla.model.errors import WireError
 from ottla.model.identifiers import NO_TIMESTAMP
 from ottla.protocol.reader import read_message
-from ottla.protocol.schema import array, int32, int64, nullable_string, records, string
+from ottla.protocol.schema import array, int32, int64, message, nullable_string, records, string
 from ottla.protocol.writer import write_message
 
 GROUP_KEY_VERSION: Final = 2
@@ -51,7 +50,7 @@ class GroupMetadata(NamedTuple):
     members: Sequence[StoredMember]
 
 
-@dataclass(slots=True)
+@message
 class _WireMember:
     member_id: str = string()
     group_instance_id: str | None = nullable_string("3+", nullable="3+")
@@ -63,7 +62,7 @@ class _WireMember:
     assignment: memoryview | bytes | bytearray | None = records()
 
 
-@dataclass(slots=True)
+@message
 class _WireGroup:
     protocol_type: str = string()
     generation: int = int32()

@@ -8,13 +8,14 @@ Response header:  correlation id int32, then tagged fields in flexible versions 
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.model.errors import WireError
 from ottla.protocol.api import FLEXIBLE_FROM, ApiKey, request_header_version, response_header_version
 from ottla.protocol.primitives import INT16_MAX, ends_early, skip_tagged_fields, take_text
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 LENGTH_PREFIX: Final = struct.Struct(">i")
 # api key, api version, correlation id, length of the client id

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import Final
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, Final
 
 from ottla.model.errors import WireError
 from ottla.protocol.api import KNOWN_VERSIONS, ApiKey, is_flexible
 from ottla.protocol.reader import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX, message_steps, read_message
 from ottla.protocol.writer import response_steps, write_message
 from ottla.runtime.steps import Steps
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 # librdkafka (2.16) requests all topics with three extra zero bytes in flexible versions, and ends credentials with one.
 # Apache Kafka never checks for bytes after a request's end; we do, except for these.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -76,10 +77,7 @@ def assert_written_as_by_the_schema(
         diverging_epoch=EpochEndOffset(*diverging) if diverging else EpochEndOffset(),
         current_leader=LeaderIdAndEpoch(*leader) if leader else LeaderIdAndEpoch(),
     )
-    partitions = [
-        PartitionData(i, *(getattr(partition, name) for name in PartitionData.__slots__[1:]))
-        for i in range(partitions_count)
-    ]
+    partitions = [replace(partition, partition_index=i) for i in range(partitions_count)]
     response = FetchResponse(
         *(0, 0, 5),
         [FetchableTopicResponse("orders", SAMPLE_UUID, partitions)] * topics_count,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -14,7 +13,18 @@ from ottla.groups.group_log import GroupRecord
 from ottla.model.errors import WireError
 from ottla.protocol.primitives import INT16
 from ottla.protocol.reader import RESPONSE_ELEMENTS_MAX, read_message
-from ottla.protocol.schema import array, int8, int32, int32_array, int64, nullable_string, string, string_array, uuid
+from ottla.protocol.schema import (
+    array,
+    int8,
+    int32,
+    int32_array,
+    int64,
+    message,
+    nullable_string,
+    string,
+    string_array,
+    uuid,
+)
 from ottla.protocol.writer import write_message
 
 # The records of a consumer group in `__consumer_offsets`: Kafka's own format, field by field.
@@ -39,12 +49,12 @@ class ConsumerRecordType(IntEnum):
     PATTERN = 16
 
 
-@dataclass(slots=True)
+@message
 class GroupKey:
     group_id: str = string()
 
 
-@dataclass(slots=True)
+@message
 class GroupPartKey:
     """`part` is a member's id, or a pattern."""
 
@@ -52,13 +62,13 @@ class GroupPartKey:
     part: str = string()
 
 
-@dataclass(slots=True)
+@message
 class GroupEpochValue:
     epoch: int = int32()
     metadata_hash: int = int64(tag=0)
 
 
-@dataclass(slots=True)
+@message
 class MemberValue:
     instance_id: str | None = nullable_string()
     rack_id: str | None = nullable_string()
@@ -70,23 +80,23 @@ class MemberValue:
     server_assignor: str | None = nullable_string()
 
 
-@dataclass(slots=True)
+@message
 class TargetEpochValue:
     assignment_epoch: int = int32()
 
 
-@dataclass(slots=True)
+@message
 class TopicPartitionsValue:
     topic_id: UUID = uuid()
     partitions: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class TargetValue:
     topic_partitions: list[TopicPartitionsValue] = array(TopicPartitionsValue)
 
 
-@dataclass(slots=True)
+@message
 class CurrentValue:
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
@@ -95,7 +105,7 @@ class CurrentValue:
     pending_revocation: list[TopicPartitionsValue] = array(TopicPartitionsValue)
 
 
-@dataclass(slots=True)
+@message
 class PatternValue:
     topics: list[str] = string_array()
     version: int = int64()

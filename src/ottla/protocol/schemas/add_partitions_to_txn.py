@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, boolean, int16, int32, int32_array, int64, string
+from ottla.protocol.schema import array, boolean, int16, int32, int32_array, int64, message, string
 
 
-@dataclass(slots=True)
+@message
 class AddPartitionsToTxnTopic:
     name: str = string()
     partitions: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class AddPartitionsToTxnTransaction:
     transactional_id: str = string()
     producer_id: int = int64()
@@ -22,7 +20,7 @@ class AddPartitionsToTxnTransaction:
     topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic)
 
 
-@dataclass(slots=True)
+@message
 class AddPartitionsToTxnRequest:
     transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, "4+")
     v3_and_below_transactional_id: str = string("0-3")
@@ -31,25 +29,25 @@ class AddPartitionsToTxnRequest:
     v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "0-3")
 
 
-@dataclass(slots=True)
+@message
 class AddPartitionsToTxnPartitionResult:
     partition_index: int = int32()
     partition_error_code: int = int16()
 
 
-@dataclass(slots=True)
+@message
 class AddPartitionsToTxnTopicResult:
     name: str = string()
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(AddPartitionsToTxnPartitionResult)
 
 
-@dataclass(slots=True)
+@message
 class AddPartitionsToTxnResult:
     transactional_id: str = string()
     topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
 
 
-@dataclass(slots=True)
+@message
 class AddPartitionsToTxnResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16("4+", ignorable=True)

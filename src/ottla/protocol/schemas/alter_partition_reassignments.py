@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, boolean, int16, int32, nullable_int32_array, nullable_string, string
+from ottla.protocol.schema import array, boolean, int16, int32, message, nullable_int32_array, nullable_string, string
 
 
-@dataclass(slots=True)
+@message
 class ReassignablePartition:
     partition_index: int = int32()
     replicas: list[int] | None = nullable_int32_array()
 
 
-@dataclass(slots=True)
+@message
 class ReassignableTopic:
     name: str = string()
     partitions: list[ReassignablePartition] = array(ReassignablePartition)
 
 
-@dataclass(slots=True)
+@message
 class AlterPartitionReassignmentsRequest:
     timeout_ms: int = int32(default=60_000)
     allow_replication_factor_change: bool = boolean("1+", default=True)
     topics: list[ReassignableTopic] = array(ReassignableTopic)
 
 
-@dataclass(slots=True)
+@message
 class ReassignablePartitionResponse:
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = nullable_string()
 
 
-@dataclass(slots=True)
+@message
 class ReassignableTopicResponse:
     name: str = string()
     partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
 
 
-@dataclass(slots=True)
+@message
 class AlterPartitionReassignmentsResponse:
     throttle_time_ms: int = int32()
     allow_replication_factor_change: bool = boolean("1+", default=True, ignorable=True)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int8, int16, int32, nullable_string, opaque, string
+from ottla.protocol.schema import array, int8, int16, int32, message, nullable_string, opaque, string
 
 
-@dataclass(slots=True)
+@message
 class ScramCredentialDeletion:
     name: str = string()
     mechanism: int = int8()
 
 
-@dataclass(slots=True, repr=False)
+@message
 class ScramCredentialUpsertion:
     """`salted_password` is a secret, so no text form shows it."""
 
@@ -27,20 +25,20 @@ class ScramCredentialUpsertion:
         return f"ScramCredentialUpsertion({self.name!r}, {self.mechanism}, {self.iterations})"
 
 
-@dataclass(slots=True)
+@message
 class AlterUserScramCredentialsRequest:
     deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion)
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion)
 
 
-@dataclass(slots=True)
+@message
 class AlterUserScramCredentialsResult:
     user: str = string()
     error_code: int = int16()
     error_message: str | None = nullable_string()
 
 
-@dataclass(slots=True)
+@message
 class AlterUserScramCredentialsResponse:
     throttle_time_ms: int = int32()
     results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult)

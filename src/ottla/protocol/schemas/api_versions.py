@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, boolean, int16, int32, int64, string
+from ottla.protocol.schema import array, boolean, int16, int32, int64, message, string
 
 
-@dataclass(slots=True)
+@message
 class ApiVersionsRequest:
     client_software_name: str = string("3+", ignorable=True)
     client_software_version: str = string("3+", ignorable=True)
 
 
-@dataclass(slots=True)
+@message
 class ApiVersion:
     api_key: int = int16()
     min_version: int = int16()
     max_version: int = int16()
 
 
-@dataclass(slots=True)
+@message
 class SupportedFeatureKey:
     name: str = string("3+")
     min_version: int = int16("3+")
     max_version: int = int16("3+")
 
 
-@dataclass(slots=True)
+@message
 class FinalizedFeatureKey:
     name: str = string("3+")
     max_version_level: int = int16("3+")
     min_version_level: int = int16("3+")
 
 
-@dataclass(slots=True)
+@message
 class ApiVersionsResponse:
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -13,6 +12,7 @@ from ottla.protocol.schema import (
     int16,
     int32,
     int32_array,
+    message,
     nullable_string,
     string,
     string_array,
@@ -24,25 +24,25 @@ from ottla.protocol.schema import (
 NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
 
 
-@dataclass(slots=True)
+@message
 class ConsumerGroupDescribeRequest:
     group_ids: list[str] = string_array()
     include_authorized_operations: bool = boolean()
 
 
-@dataclass(slots=True)
+@message
 class DescribedTopicPartitions:
     topic_id: UUID = uuid()
     topic_name: str = string()
     partitions: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class DescribedAssignment:
     topic_partitions: list[DescribedTopicPartitions] = array(DescribedTopicPartitions)
 
 
-@dataclass(slots=True)
+@message
 class DescribedMember:
     member_id: str = string()
     instance_id: str | None = nullable_string()
@@ -57,7 +57,7 @@ class DescribedMember:
     member_type: int = int8("1+", default=-1)
 
 
-@dataclass(slots=True)
+@message
 class DescribedGroup:
     error_code: int = int16()
     error_message: str | None = nullable_string()
@@ -70,7 +70,7 @@ class DescribedGroup:
     authorized_operations: int = int32(default=NO_AUTHORIZED_OPERATIONS)
 
 
-@dataclass(slots=True)
+@message
 class ConsumerGroupDescribeResponse:
     throttle_time_ms: int = int32()
     groups: list[DescribedGroup] = array(DescribedGroup)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from ottla.protocol.schema import (
@@ -10,6 +9,7 @@ from ottla.protocol.schema import (
     int16,
     int32,
     int32_array,
+    message,
     nullable_array,
     nullable_string,
     nullable_string_array,
@@ -19,13 +19,13 @@ from ottla.protocol.schema import (
 )
 
 
-@dataclass(slots=True)
+@message
 class OwnedTopicPartitions:
     topic_id: UUID = uuid()
     partitions: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class ConsumerGroupHeartbeatRequest:
     group_id: str = string()
     member_id: str = string()
@@ -39,18 +39,18 @@ class ConsumerGroupHeartbeatRequest:
     topic_partitions: list[OwnedTopicPartitions] | None = nullable_array(OwnedTopicPartitions)
 
 
-@dataclass(slots=True)
+@message
 class AssignedTopicPartitions:
     topic_id: UUID = uuid()
     partitions: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class Assignment:
     topic_partitions: list[AssignedTopicPartitions] = array(AssignedTopicPartitions)
 
 
-@dataclass(slots=True)
+@message
 class ConsumerGroupHeartbeatResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16()

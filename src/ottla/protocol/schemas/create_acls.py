@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int8, int16, int32, nullable_string, string
+from ottla.protocol.schema import array, int8, int16, int32, message, nullable_string, string
 
 
-@dataclass(slots=True)
+@message
 class AclCreation:
     resource_type: int = int8()
     resource_name: str = string()
@@ -18,18 +16,18 @@ class AclCreation:
     permission_type: int = int8()
 
 
-@dataclass(slots=True)
+@message
 class CreateAclsRequest:
     creations: list[AclCreation] = array(AclCreation)
 
 
-@dataclass(slots=True)
+@message
 class AclCreationResult:
     error_code: int = int16()
     error_message: str | None = nullable_string()
 
 
-@dataclass(slots=True)
+@message
 class CreateAclsResponse:
     throttle_time_ms: int = int32()
     results: list[AclCreationResult] = array(AclCreationResult)

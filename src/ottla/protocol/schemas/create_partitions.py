@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ottla.protocol.schema import (
+    array,
+    boolean,
+    int16,
+    int32,
+    int32_array,
+    message,
+    nullable_array,
+    nullable_string,
+    string,
+)
 
-from ottla.protocol.schema import array, boolean, int16, int32, int32_array, nullable_array, nullable_string, string
 
-
-@dataclass(slots=True)
+@message
 class CreatePartitionsAssignment:
     broker_ids: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class CreatePartitionsTopic:
     name: str = string()
     count: int = int32()
     assignments: list[CreatePartitionsAssignment] | None = nullable_array(CreatePartitionsAssignment)
 
 
-@dataclass(slots=True)
+@message
 class CreatePartitionsRequest:
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
     timeout_ms: int = int32()
     validate_only: bool = boolean()
 
 
-@dataclass(slots=True)
+@message
 class CreatePartitionsTopicResult:
     name: str = string()
     error_code: int = int16()
     error_message: str | None = nullable_string()
 
 
-@dataclass(slots=True)
+@message
 class CreatePartitionsResponse:
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)

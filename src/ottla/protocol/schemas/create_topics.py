@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from ottla.protocol.schema import (
@@ -12,6 +11,7 @@ from ottla.protocol.schema import (
     int16,
     int32,
     int32_array,
+    message,
     nullable_array,
     nullable_string,
     string,
@@ -19,19 +19,19 @@ from ottla.protocol.schema import (
 )
 
 
-@dataclass(slots=True)
+@message
 class CreatableReplicaAssignment:
     partition_index: int = int32()
     broker_ids: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class CreatableTopicConfig:
     name: str = string()
     value: str | None = nullable_string()
 
 
-@dataclass(slots=True)
+@message
 class CreatableTopic:
     name: str = string()
     num_partitions: int = int32(default=-1)
@@ -40,14 +40,14 @@ class CreatableTopic:
     configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
 
 
-@dataclass(slots=True)
+@message
 class CreateTopicsRequest:
     topics: list[CreatableTopic] = array(CreatableTopic)
     timeout_ms: int = int32(default=60_000)
     validate_only: bool = boolean()
 
 
-@dataclass(slots=True)
+@message
 class CreatableTopicConfigs:
     name: str = string("5+")
     value: str | None = nullable_string("5+", nullable="5+")
@@ -56,7 +56,7 @@ class CreatableTopicConfigs:
     is_sensitive: bool = boolean("5+")
 
 
-@dataclass(slots=True)
+@message
 class CreatableTopicResult:
     name: str = string()
     topic_id: UUID = uuid("7+")
@@ -68,7 +68,7 @@ class CreatableTopicResult:
     topic_config_error_code: int = int16("5+", tag=0)
 
 
-@dataclass(slots=True)
+@message
 class CreateTopicsResponse:
     throttle_time_ms: int = int32()
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int8, int16, int32, nullable_string, string
+from ottla.protocol.schema import array, int8, int16, int32, message, nullable_string, string
 
 
-@dataclass(slots=True)
+@message
 class DeleteAclsFilter:
     resource_type_filter: int = int8()
     resource_name_filter: str | None = nullable_string()
@@ -18,12 +16,12 @@ class DeleteAclsFilter:
     permission_type: int = int8()
 
 
-@dataclass(slots=True)
+@message
 class DeleteAclsRequest:
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
 
 
-@dataclass(slots=True)
+@message
 class DeleteAclsMatchingAcl:
     error_code: int = int16()
     error_message: str | None = nullable_string()
@@ -36,14 +34,14 @@ class DeleteAclsMatchingAcl:
     permission_type: int = int8()
 
 
-@dataclass(slots=True)
+@message
 class DeleteAclsFilterResult:
     error_code: int = int16()
     error_message: str | None = nullable_string()
     matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl)
 
 
-@dataclass(slots=True)
+@message
 class DeleteAclsResponse:
     throttle_time_ms: int = int32()
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int16, int32, string, string_array
+from ottla.protocol.schema import array, int16, int32, message, string, string_array
 
 
-@dataclass(slots=True)
+@message
 class DeleteGroupsRequest:
     groups_names: list[str] = string_array()
 
 
-@dataclass(slots=True)
+@message
 class DeletableGroupResult:
     group_id: str = string()
     error_code: int = int16()
 
 
-@dataclass(slots=True)
+@message
 class DeleteGroupsResponse:
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)

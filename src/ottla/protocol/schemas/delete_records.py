@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int16, int32, int64, string
+from ottla.protocol.schema import array, int16, int32, int64, message, string
 
 
-@dataclass(slots=True)
+@message
 class DeleteRecordsPartition:
     partition_index: int = int32()
     offset: int = int64()
 
 
-@dataclass(slots=True)
+@message
 class DeleteRecordsTopic:
     name: str = string()
     partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
 
 
-@dataclass(slots=True)
+@message
 class DeleteRecordsRequest:
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
     timeout_ms: int = int32()
 
 
-@dataclass(slots=True)
+@message
 class DeleteRecordsPartitionResult:
     partition_index: int = int32()
     low_watermark: int = int64()
     error_code: int = int16()
 
 
-@dataclass(slots=True)
+@message
 class DeleteRecordsTopicResult:
     name: str = string()
     partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
 
 
-@dataclass(slots=True)
+@message
 class DeleteRecordsResponse:
     throttle_time_ms: int = int32()
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)

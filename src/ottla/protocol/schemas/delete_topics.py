@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
-from ottla.protocol.schema import array, int16, int32, nullable_string, string_array, uuid
+from ottla.protocol.schema import array, int16, int32, message, nullable_string, string_array, uuid
 
 
-@dataclass(slots=True)
+@message
 class DeleteTopicState:
     name: str | None = nullable_string("6+", nullable="6+")
     topic_id: UUID = uuid("6+")
 
 
-@dataclass(slots=True)
+@message
 class DeleteTopicsRequest:
     """`topic_names` up to v5, `topics` from v6 on."""
 
@@ -23,7 +22,7 @@ class DeleteTopicsRequest:
     timeout_ms: int = int32()
 
 
-@dataclass(slots=True)
+@message
 class DeletableTopicResult:
     name: str | None = nullable_string(nullable="6+", default="")
     topic_id: UUID = uuid("6+")
@@ -31,7 +30,7 @@ class DeletableTopicResult:
     error_message: str | None = nullable_string("5+", nullable="5+")
 
 
-@dataclass(slots=True)
+@message
 class DeleteTopicsResponse:
     throttle_time_ms: int = int32()
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int8, int16, int32, nullable_string, string
+from ottla.protocol.schema import array, int8, int16, int32, message, nullable_string, string
 
 
-@dataclass(slots=True)
+@message
 class DescribeAclsRequest:
     resource_type_filter: int = int8()
     resource_name_filter: str | None = nullable_string()
@@ -18,7 +16,7 @@ class DescribeAclsRequest:
     permission_type: int = int8()
 
 
-@dataclass(slots=True)
+@message
 class AclDescription:
     principal: str = string()
     host: str = string()
@@ -26,7 +24,7 @@ class AclDescription:
     permission_type: int = int8()
 
 
-@dataclass(slots=True)
+@message
 class DescribeAclsResource:
     resource_type: int = int8()
     resource_name: str = string()
@@ -34,7 +32,7 @@ class DescribeAclsResource:
     acls: list[AclDescription] = array(AclDescription)
 
 
-@dataclass(slots=True)
+@message
 class DescribeAclsResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16()

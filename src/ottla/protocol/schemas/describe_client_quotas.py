@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ottla.protocol.schema import (
+    array,
+    boolean,
+    float64,
+    int8,
+    int16,
+    int32,
+    message,
+    nullable_array,
+    nullable_string,
+    string,
+)
 
-from ottla.protocol.schema import array, boolean, float64, int8, int16, int32, nullable_array, nullable_string, string
 
-
-@dataclass(slots=True)
+@message
 class ComponentData:
     """`match_type`: 0 the name, 1 the default, 2 any name."""
 
@@ -16,13 +25,13 @@ class ComponentData:
     match: str | None = nullable_string()
 
 
-@dataclass(slots=True)
+@message
 class DescribeClientQuotasRequest:
     components: list[ComponentData] = array(ComponentData)
     strict: bool = boolean()
 
 
-@dataclass(slots=True)
+@message
 class EntityData:
     """`entity_name`: None is the default of its type."""
 
@@ -30,19 +39,19 @@ class EntityData:
     entity_name: str | None = nullable_string()
 
 
-@dataclass(slots=True)
+@message
 class ValueData:
     key: str = string()
     value: float = float64()
 
 
-@dataclass(slots=True)
+@message
 class EntryData:
     entity: list[EntityData] = array(EntityData)
     values: list[ValueData] = array(ValueData)
 
 
-@dataclass(slots=True)
+@message
 class DescribeClientQuotasResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from ottla.protocol.schema import array, boolean, int8, int16, int32, nullable_string, string
+from ottla.protocol.schema import array, boolean, int8, int16, int32, message, nullable_string, string
 
 # No answer about authorized operations was requested (KIP-430).
 NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
 
 
-@dataclass(slots=True)
+@message
 class DescribeClusterRequest:
     """`endpoint_type`: 1 brokers, 2 controllers."""
 
@@ -20,7 +19,7 @@ class DescribeClusterRequest:
     include_fenced_brokers: bool = boolean("2+")
 
 
-@dataclass(slots=True)
+@message
 class DescribeClusterBroker:
     broker_id: int = int32()
     host: str = string()
@@ -29,7 +28,7 @@ class DescribeClusterBroker:
     is_fenced: bool = boolean("2+")
 
 
-@dataclass(slots=True)
+@message
 class DescribeClusterResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ottla.protocol.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    message,
+    nullable_string,
+    nullable_string_array,
+    string,
+)
 
-from ottla.protocol.schema import array, boolean, int8, int16, int32, nullable_string, nullable_string_array, string
 
-
-@dataclass(slots=True)
+@message
 class DescribeConfigsResource:
     resource_type: int = int8()
     resource_name: str = string()
     configuration_keys: list[str] | None = nullable_string_array()
 
 
-@dataclass(slots=True)
+@message
 class DescribeConfigsRequest:
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean()
     include_documentation: bool = boolean("3+")
 
 
-@dataclass(slots=True)
+@message
 class DescribeConfigsSynonym:
     name: str = string()
     value: str | None = nullable_string()
     source: int = int8()
 
 
-@dataclass(slots=True)
+@message
 class DescribeConfigsResourceResult:
     name: str = string()
     value: str | None = nullable_string()
@@ -40,7 +48,7 @@ class DescribeConfigsResourceResult:
     documentation: str | None = nullable_string("3+", nullable="3+")
 
 
-@dataclass(slots=True)
+@message
 class DescribeConfigsResult:
     error_code: int = int16()
     error_message: str | None = nullable_string()
@@ -49,7 +57,7 @@ class DescribeConfigsResult:
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
 
 
-@dataclass(slots=True)
+@message
 class DescribeConfigsResponse:
     throttle_time_ms: int = int32()
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)

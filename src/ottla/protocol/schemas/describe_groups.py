@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from ottla.protocol.schema import array, boolean, int16, int32, nullable_string, opaque, string, string_array
+from ottla.protocol.schema import array, boolean, int16, int32, message, nullable_string, opaque, string, string_array
 
 # No answer about authorized operations was requested (KIP-430).
 NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
 
 
-@dataclass(slots=True)
+@message
 class DescribeGroupsRequest:
     groups: list[str] = string_array()
     include_authorized_operations: bool = boolean("3+")
 
 
-@dataclass(slots=True)
+@message
 class DescribedGroupMember:
     member_id: str = string()
     group_instance_id: str | None = nullable_string("4+", nullable="4+")
@@ -27,7 +26,7 @@ class DescribedGroupMember:
     member_assignment: bytes = opaque()
 
 
-@dataclass(slots=True)
+@message
 class DescribedGroup:
     error_code: int = int16()
     error_message: str | None = nullable_string("6+", nullable="6+")
@@ -39,7 +38,7 @@ class DescribedGroup:
     authorized_operations: int = int32("3+", default=NO_AUTHORIZED_OPERATIONS)
 
 
-@dataclass(slots=True)
+@message
 class DescribeGroupsResponse:
     throttle_time_ms: int = int32("1+")
     groups: list[DescribedGroup] = array(DescribedGroup)

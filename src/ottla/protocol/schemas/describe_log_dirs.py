@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, boolean, int16, int32, int32_array, int64, nullable_array, string
+from ottla.protocol.schema import array, boolean, int16, int32, int32_array, int64, message, nullable_array, string
 
 
-@dataclass(slots=True)
+@message
 class DescribableLogDirTopic:
     topic: str = string()
     partitions: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class DescribeLogDirsRequest:
     topics: list[DescribableLogDirTopic] | None = nullable_array(DescribableLogDirTopic)
 
 
-@dataclass(slots=True)
+@message
 class DescribeLogDirsPartition:
     partition_index: int = int32()
     partition_size: int = int64()
@@ -26,13 +24,13 @@ class DescribeLogDirsPartition:
     is_future_key: bool = boolean()
 
 
-@dataclass(slots=True)
+@message
 class DescribeLogDirsTopic:
     name: str = string()
     partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
 
 
-@dataclass(slots=True)
+@message
 class DescribeLogDirsResult:
     error_code: int = int16()
     log_dir: str = string()
@@ -41,7 +39,7 @@ class DescribeLogDirsResult:
     usable_bytes: int = int64("4+", default=-1, ignorable=True)
 
 
-@dataclass(slots=True)
+@message
 class DescribeLogDirsResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16("3+", ignorable=True)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int16, int32, int32_array, int64, nullable_string, string
+from ottla.protocol.schema import array, int16, int32, int32_array, int64, message, nullable_string, string
 
 
-@dataclass(slots=True)
+@message
 class DescribeProducersTopicRequest:
     name: str = string()
     partition_indexes: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class DescribeProducersRequest:
     topics: list[DescribeProducersTopicRequest] = array(DescribeProducersTopicRequest)
 
 
-@dataclass(slots=True)
+@message
 class ProducerState:
     """`current_txn_start_offset` is -1 where no transaction is open."""
 
@@ -30,7 +28,7 @@ class ProducerState:
     current_txn_start_offset: int = int64(default=-1)
 
 
-@dataclass(slots=True)
+@message
 class DescribeProducersPartitionResponse:
     partition_index: int = int32()
     error_code: int = int16()
@@ -38,13 +36,13 @@ class DescribeProducersPartitionResponse:
     active_producers: list[ProducerState] = array(ProducerState)
 
 
-@dataclass(slots=True)
+@message
 class DescribeProducersTopicResponse:
     name: str = string()
     partitions: list[DescribeProducersPartitionResponse] = array(DescribeProducersPartitionResponse)
 
 
-@dataclass(slots=True)
+@message
 class DescribeProducersResponse:
     throttle_time_ms: int = int32()
     topics: list[DescribeProducersTopicResponse] = array(DescribeProducersTopicResponse)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from ottla.protocol.schema import (
@@ -11,6 +10,7 @@ from ottla.protocol.schema import (
     int16,
     int32,
     int32_array,
+    message,
     nullable_int32_array,
     nullable_string,
     nullable_struct,
@@ -20,12 +20,12 @@ from ottla.protocol.schema import (
 from ottla.protocol.schemas.metadata import NO_AUTHORIZED_OPERATIONS
 
 
-@dataclass(slots=True)
+@message
 class TopicRequest:
     name: str = string()
 
 
-@dataclass(slots=True)
+@message
 class Cursor:
     """The start of a response, or of the next one."""
 
@@ -33,7 +33,7 @@ class Cursor:
     partition_index: int = int32()
 
 
-@dataclass(slots=True)
+@message
 class DescribeTopicPartitionsRequest:
     """`topics`: none is all of them."""
 
@@ -42,7 +42,7 @@ class DescribeTopicPartitionsRequest:
     cursor: Cursor | None = nullable_struct(Cursor)
 
 
-@dataclass(slots=True)
+@message
 class DescribeTopicPartitionsResponsePartition:
     error_code: int = int16()
     partition_index: int = int32()
@@ -55,7 +55,7 @@ class DescribeTopicPartitionsResponsePartition:
     offline_replicas: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class DescribeTopicPartitionsResponseTopic:
     error_code: int = int16()
     name: str | None = nullable_string(default="")
@@ -65,7 +65,7 @@ class DescribeTopicPartitionsResponseTopic:
     topic_authorized_operations: int = int32(default=NO_AUTHORIZED_OPERATIONS)
 
 
-@dataclass(slots=True)
+@message
 class DescribeTopicPartitionsResponse:
     throttle_time_ms: int = int32()
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)

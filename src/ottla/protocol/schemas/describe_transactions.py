@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int16, int32, int32_array, int64, string, string_array
+from ottla.protocol.schema import array, int16, int32, int32_array, int64, message, string, string_array
 
 
-@dataclass(slots=True)
+@message
 class DescribeTransactionsRequest:
     transactional_ids: list[str] = string_array()
 
 
-@dataclass(slots=True)
+@message
 class TransactionTopic:
     topic: str = string()
     partitions: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class DescribedTransactionState:
     error_code: int = int16()
     transactional_id: str = string()
@@ -30,7 +28,7 @@ class DescribedTransactionState:
     topics: list[TransactionTopic] = array(TransactionTopic)
 
 
-@dataclass(slots=True)
+@message
 class DescribeTransactionsResponse:
     throttle_time_ms: int = int32()
     transaction_states: list[DescribedTransactionState] = array(DescribedTransactionState)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int8, int16, int32, nullable_array, nullable_string, string
+from ottla.protocol.schema import array, int8, int16, int32, message, nullable_array, nullable_string, string
 
 
-@dataclass(slots=True)
+@message
 class UserName:
     name: str = string()
 
 
-@dataclass(slots=True)
+@message
 class DescribeUserScramCredentialsRequest:
     users: list[UserName] | None = nullable_array(UserName)  # None, or no names: all
 
 
-@dataclass(slots=True)
+@message
 class CredentialInfo:
     mechanism: int = int8()
     iterations: int = int32()
 
 
-@dataclass(slots=True)
+@message
 class DescribeUserScramCredentialsResult:
     user: str = string()
     error_code: int = int16()
@@ -31,7 +29,7 @@ class DescribeUserScramCredentialsResult:
     credential_infos: list[CredentialInfo] = array(CredentialInfo)
 
 
-@dataclass(slots=True)
+@message
 class DescribeUserScramCredentialsResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16()

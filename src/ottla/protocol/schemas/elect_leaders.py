@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ottla.protocol.schema import (
+    array,
+    int8,
+    int16,
+    int32,
+    int32_array,
+    message,
+    nullable_array,
+    nullable_string,
+    string,
+)
 
-from ottla.protocol.schema import array, int8, int16, int32, int32_array, nullable_array, nullable_string, string
 
-
-@dataclass(slots=True)
+@message
 class TopicPartitions:
     topic: str = string()
     partitions: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class ElectLeadersRequest:
     election_type: int = int8("1+")
     topic_partitions: list[TopicPartitions] | None = nullable_array(TopicPartitions)
     timeout_ms: int = int32(default=60_000)
 
 
-@dataclass(slots=True)
+@message
 class PartitionResult:
     partition_id: int = int32()
     error_code: int = int16()
     error_message: str | None = nullable_string()
 
 
-@dataclass(slots=True)
+@message
 class ReplicaElectionResult:
     topic: str = string()
     partition_result: list[PartitionResult] = array(PartitionResult)
 
 
-@dataclass(slots=True)
+@message
 class ElectLeadersResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16("1+")

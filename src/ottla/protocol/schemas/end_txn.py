@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import boolean, int16, int32, int64, string
+from ottla.protocol.schema import boolean, int16, int32, int64, message, string
 
 
-@dataclass(slots=True)
+@message
 class EndTxnRequest:
     transactional_id: str = string()
     producer_id: int = int64()
@@ -15,7 +13,7 @@ class EndTxnRequest:
     committed: bool = boolean()
 
 
-@dataclass(slots=True)
+@message
 class EndTxnResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16()

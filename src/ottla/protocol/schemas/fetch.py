@@ -5,7 +5,6 @@ The broker reads requests and writes responses with `ottla.protocol.fetch`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from ottla.protocol.schema import (
@@ -15,6 +14,7 @@ from ottla.protocol.schema import (
     int32,
     int32_array,
     int64,
+    message,
     nullable_array,
     nullable_string,
     records,
@@ -24,7 +24,7 @@ from ottla.protocol.schema import (
 )
 
 
-@dataclass(slots=True)
+@message
 class FetchPartition:
     partition: int = int32()
     current_leader_epoch: int = int32("9+", default=-1, ignorable=True)
@@ -35,27 +35,27 @@ class FetchPartition:
     replica_directory_id: UUID = uuid("17+", tag=0, ignorable=True)
 
 
-@dataclass(slots=True)
+@message
 class FetchTopic:
     topic: str = string("0-12", ignorable=True)
     topic_id: UUID = uuid("13+", ignorable=True)
     partitions: list[FetchPartition] = array(FetchPartition)
 
 
-@dataclass(slots=True)
+@message
 class ForgottenTopic:
     topic: str = string("7-12", ignorable=True)
     topic_id: UUID = uuid("13+", ignorable=True)
     partitions: list[int] = int32_array("7+")
 
 
-@dataclass(slots=True)
+@message
 class ReplicaState:
     replica_id: int = int32("15+", default=-1)
     replica_epoch: int = int64("15+", default=-1)
 
 
-@dataclass(slots=True)
+@message
 class FetchRequest:
     replica_id: int = int32("0-14", default=-1)
     max_wait_ms: int = int32()
@@ -71,31 +71,31 @@ class FetchRequest:
     replica_state: ReplicaState = struct(ReplicaState, "15+", tag=1)
 
 
-@dataclass(slots=True)
+@message
 class AbortedTransaction:
     producer_id: int = int64()
     first_offset: int = int64()
 
 
-@dataclass(slots=True)
+@message
 class EpochEndOffset:
     epoch: int = int32("12+", default=-1)
     end_offset: int = int64("12+", default=-1)
 
 
-@dataclass(slots=True)
+@message
 class LeaderIdAndEpoch:
     leader_id: int = int32("12+", default=-1)
     leader_epoch: int = int32("12+", default=-1)
 
 
-@dataclass(slots=True)
+@message
 class SnapshotId:
     end_offset: int = int64("12+", default=-1)
     epoch: int = int32("12+", default=-1)
 
 
-@dataclass(slots=True)
+@message
 class PartitionData:
     partition_index: int = int32()
     error_code: int = int16()
@@ -110,14 +110,14 @@ class PartitionData:
     snapshot_id: SnapshotId = struct(SnapshotId, "12+", tag=2)
 
 
-@dataclass(slots=True)
+@message
 class FetchableTopicResponse:
     topic: str = string("0-12", ignorable=True)
     topic_id: UUID = uuid("13+", ignorable=True)
     partitions: list[PartitionData] = array(PartitionData)
 
 
-@dataclass(slots=True)
+@message
 class NodeEndpoint:
     node_id: int = int32("16+")
     host: str = string("16+")
@@ -125,7 +125,7 @@ class NodeEndpoint:
     rack: str | None = nullable_string("16+", nullable="16+")
 
 
-@dataclass(slots=True)
+@message
 class FetchResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16("7+")

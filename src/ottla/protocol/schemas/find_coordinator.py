@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int8, int16, int32, nullable_string, string, string_array
+from ottla.protocol.schema import array, int8, int16, int32, message, nullable_string, string, string_array
 
 
-@dataclass(slots=True)
+@message
 class FindCoordinatorRequest:
     key: str = string("0-3")
     key_type: int = int8("1+")
     coordinator_keys: list[str] = string_array("4+")
 
 
-@dataclass(slots=True)
+@message
 class Coordinator:
     key: str = string()
     node_id: int = int32()
@@ -24,7 +22,7 @@ class Coordinator:
     error_message: str | None = nullable_string(default="")
 
 
-@dataclass(slots=True)
+@message
 class FindCoordinatorResponse:
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("0-3")

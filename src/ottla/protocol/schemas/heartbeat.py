@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import int16, int32, nullable_string, string
+from ottla.protocol.schema import int16, int32, message, nullable_string, string
 
 
-@dataclass(slots=True)
+@message
 class HeartbeatRequest:
     group_id: str = string()
     generation_id: int = int32()
@@ -15,7 +13,7 @@ class HeartbeatRequest:
     group_instance_id: str | None = nullable_string("3+", nullable="3+")
 
 
-@dataclass(slots=True)
+@message
 class HeartbeatResponse:
     throttle_time_ms: int = int32("1+")
     error_code: int = int16()

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, boolean, int8, int16, int32, nullable_string, string
+from ottla.protocol.schema import array, boolean, int8, int16, int32, message, nullable_string, string
 
 
-@dataclass(slots=True)
+@message
 class AlterableConfig:
     name: str = string()
     config_operation: int = int8()
     value: str | None = nullable_string()
 
 
-@dataclass(slots=True)
+@message
 class AlterConfigsResource:
     resource_type: int = int8()
     resource_name: str = string()
     configs: list[AlterableConfig] = array(AlterableConfig)
 
 
-@dataclass(slots=True)
+@message
 class IncrementalAlterConfigsRequest:
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
 
 
-@dataclass(slots=True)
+@message
 class AlterConfigsResourceResponse:
     error_code: int = int16()
     error_message: str | None = nullable_string()
@@ -35,7 +33,7 @@ class AlterConfigsResourceResponse:
     resource_name: str = string()
 
 
-@dataclass(slots=True)
+@message
 class IncrementalAlterConfigsResponse:
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

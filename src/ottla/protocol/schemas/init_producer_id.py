@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import int16, int32, int64, nullable_string
+from ottla.protocol.schema import int16, int32, int64, message, nullable_string
 
 
-@dataclass(slots=True)
+@message
 class InitProducerIdRequest:
     transactional_id: str | None = nullable_string()
     transaction_timeout_ms: int = int32()
@@ -15,7 +13,7 @@ class InitProducerIdRequest:
     producer_epoch: int = int16("3+", default=-1)
 
 
-@dataclass(slots=True)
+@message
 class InitProducerIdResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, boolean, int16, int32, nullable_string, opaque, string
+from ottla.protocol.schema import array, boolean, int16, int32, message, nullable_string, opaque, string
 
 
-@dataclass(slots=True)
+@message
 class JoinGroupRequestProtocol:
     name: str = string()
     metadata: bytes = opaque()
 
 
-@dataclass(slots=True)
+@message
 class JoinGroupRequest:
     group_id: str = string()
     session_timeout_ms: int = int32()
@@ -25,14 +23,14 @@ class JoinGroupRequest:
     reason: str | None = nullable_string("8+", nullable="8+", ignorable=True)
 
 
-@dataclass(slots=True)
+@message
 class JoinGroupResponseMember:
     member_id: str = string()
     group_instance_id: str | None = nullable_string("5+", nullable="5+")
     metadata: bytes = opaque()
 
 
-@dataclass(slots=True)
+@message
 class JoinGroupResponse:
     throttle_time_ms: int = int32("2+")
     error_code: int = int16()

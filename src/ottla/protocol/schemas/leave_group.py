@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int16, int32, nullable_string, string
+from ottla.protocol.schema import array, int16, int32, message, nullable_string, string
 
 
-@dataclass(slots=True)
+@message
 class MemberIdentity:
     member_id: str = string()
     group_instance_id: str | None = nullable_string()
     reason: str | None = nullable_string("5+", nullable="5+", ignorable=True)
 
 
-@dataclass(slots=True)
+@message
 class LeaveGroupRequest:
     group_id: str = string()
     member_id: str = string("0-2")
     members: list[MemberIdentity] = array(MemberIdentity, "3+")
 
 
-@dataclass(slots=True)
+@message
 class MemberResponse:
     member_id: str = string()
     group_instance_id: str | None = nullable_string(default="")
     error_code: int = int16()
 
 
-@dataclass(slots=True)
+@message
 class LeaveGroupResponse:
     throttle_time_ms: int = int32("1+")
     error_code: int = int16()

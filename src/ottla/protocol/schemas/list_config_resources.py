@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int8, int8_array, int16, int32, string
+from ottla.protocol.schema import array, int8, int8_array, int16, int32, message, string
 
 
-@dataclass(slots=True)
+@message
 class ListConfigResourcesRequest:
     """`resource_types`: none is all of them; v0 requests client metrics only."""
 
     resource_types: list[int] = int8_array("1+")
 
 
-@dataclass(slots=True)
+@message
 class ConfigResource:
     resource_name: str = string()
     resource_type: int = int8("1+", default=16, ignorable=True)
 
 
-@dataclass(slots=True)
+@message
 class ListConfigResourcesResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int16, int32, string, string_array
+from ottla.protocol.schema import array, int16, int32, message, string, string_array
 
 
-@dataclass(slots=True)
+@message
 class ListGroupsRequest:
     states_filter: list[str] = string_array("4+")
     types_filter: list[str] = string_array("5+")
 
 
-@dataclass(slots=True)
+@message
 class ListedGroup:
     group_id: str = string()
     protocol_type: str = string()
@@ -21,7 +19,7 @@ class ListedGroup:
     group_type: str = string("5+")
 
 
-@dataclass(slots=True)
+@message
 class ListGroupsResponse:
     throttle_time_ms: int = int32("1+")
     error_code: int = int16()

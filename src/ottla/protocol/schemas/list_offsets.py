@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int8, int16, int32, int64, string
+from ottla.protocol.schema import array, int8, int16, int32, int64, message, string
 
 
-@dataclass(slots=True)
+@message
 class ListOffsetsPartition:
     partition_index: int = int32()
     current_leader_epoch: int = int32("4+", default=-1, ignorable=True)
     timestamp: int = int64()
 
 
-@dataclass(slots=True)
+@message
 class ListOffsetsTopic:
     name: str = string()
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
 
-@dataclass(slots=True)
+@message
 class ListOffsetsRequest:
     replica_id: int = int32(default=-1)
     isolation_level: int = int8("2+")
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
 
 
-@dataclass(slots=True)
+@message
 class ListOffsetsPartitionResponse:
     partition_index: int = int32()
     error_code: int = int16()
@@ -36,13 +34,13 @@ class ListOffsetsPartitionResponse:
     leader_epoch: int = int32("4+", default=-1)
 
 
-@dataclass(slots=True)
+@message
 class ListOffsetsTopicResponse:
     name: str = string()
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
 
 
-@dataclass(slots=True)
+@message
 class ListOffsetsResponse:
     throttle_time_ms: int = int32("2+")
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int16, int32, int32_array, nullable_array, nullable_string, string
+from ottla.protocol.schema import array, int16, int32, int32_array, message, nullable_array, nullable_string, string
 
 
-@dataclass(slots=True)
+@message
 class ListPartitionReassignmentsTopics:
     name: str = string()
     partition_indexes: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class ListPartitionReassignmentsRequest:
     timeout_ms: int = int32(default=60_000)
     topics: list[ListPartitionReassignmentsTopics] | None = nullable_array(ListPartitionReassignmentsTopics)
 
 
-@dataclass(slots=True)
+@message
 class OngoingPartitionReassignment:
     partition_index: int = int32()
     replicas: list[int] = int32_array()
@@ -27,13 +25,13 @@ class OngoingPartitionReassignment:
     removing_replicas: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class OngoingTopicReassignment:
     name: str = string()
     partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
 
 
-@dataclass(slots=True)
+@message
 class ListPartitionReassignmentsResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16()

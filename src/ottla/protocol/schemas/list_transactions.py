@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ottla.protocol.schema import (
+    array,
+    int16,
+    int32,
+    int64,
+    int64_array,
+    message,
+    nullable_string,
+    string,
+    string_array,
+)
 
-from ottla.protocol.schema import array, int16, int32, int64, int64_array, nullable_string, string, string_array
 
-
-@dataclass(slots=True)
+@message
 class ListTransactionsRequest:
     state_filters: list[str] = string_array()
     producer_id_filters: list[int] = int64_array()
@@ -15,14 +23,14 @@ class ListTransactionsRequest:
     transactional_id_pattern: str | None = nullable_string("2+", nullable="2+")
 
 
-@dataclass(slots=True)
+@message
 class ListedTransactionState:
     transactional_id: str = string()
     producer_id: int = int64()
     transaction_state: str = string()
 
 
-@dataclass(slots=True)
+@message
 class ListTransactionsResponse:
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -12,6 +11,7 @@ from ottla.protocol.schema import (
     int16,
     int32,
     int32_array,
+    message,
     nullable_array,
     nullable_string,
     string,
@@ -22,13 +22,13 @@ from ottla.protocol.schema import (
 NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
 
 
-@dataclass(slots=True)
+@message
 class MetadataRequestTopic:
     topic_id: UUID = uuid("10+", ignorable=True)
     name: str | None = nullable_string(nullable="10+")
 
 
-@dataclass(slots=True)
+@message
 class MetadataRequest:
     """`topics`: None means all of them; in v0 an empty list does."""
 
@@ -38,7 +38,7 @@ class MetadataRequest:
     include_topic_authorized_operations: bool = boolean("8+")
 
 
-@dataclass(slots=True)
+@message
 class MetadataResponseBroker:
     node_id: int = int32()
     host: str = string()
@@ -46,7 +46,7 @@ class MetadataResponseBroker:
     rack: str | None = nullable_string("1+", nullable="1+")
 
 
-@dataclass(slots=True)
+@message
 class MetadataResponsePartition:
     error_code: int = int16()
     partition_index: int = int32()
@@ -57,7 +57,7 @@ class MetadataResponsePartition:
     offline_replicas: list[int] = int32_array("5+")
 
 
-@dataclass(slots=True)
+@message
 class MetadataResponseTopic:
     error_code: int = int16()
     name: str | None = nullable_string(nullable="12+", default="")
@@ -67,7 +67,7 @@ class MetadataResponseTopic:
     topic_authorized_operations: int = int32("8+", default=NO_AUTHORIZED_OPERATIONS)
 
 
-@dataclass(slots=True)
+@message
 class MetadataResponse:
     throttle_time_ms: int = int32("3+")
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)

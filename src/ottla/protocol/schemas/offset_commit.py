@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int16, int32, int64, nullable_string, string
+from ottla.protocol.schema import array, int16, int32, int64, message, nullable_string, string
 
 
-@dataclass(slots=True)
+@message
 class OffsetCommitRequestPartition:
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -15,13 +13,13 @@ class OffsetCommitRequestPartition:
     committed_metadata: str | None = nullable_string(default="")
 
 
-@dataclass(slots=True)
+@message
 class OffsetCommitRequestTopic:
     name: str = string()
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
 
 
-@dataclass(slots=True)
+@message
 class OffsetCommitRequest:
     group_id: str = string()
     generation_id_or_member_epoch: int = int32(default=-1)
@@ -31,19 +29,19 @@ class OffsetCommitRequest:
     topics: list[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic)
 
 
-@dataclass(slots=True)
+@message
 class OffsetCommitResponsePartition:
     partition_index: int = int32()
     error_code: int = int16()
 
 
-@dataclass(slots=True)
+@message
 class OffsetCommitResponseTopic:
     name: str = string()
     partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
 
 
-@dataclass(slots=True)
+@message
 class OffsetCommitResponse:
     throttle_time_ms: int = int32("3+")
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int16, int32, string
+from ottla.protocol.schema import array, int16, int32, message, string
 
 
-@dataclass(slots=True)
+@message
 class OffsetDeleteRequestPartition:
     partition_index: int = int32()
 
 
-@dataclass(slots=True)
+@message
 class OffsetDeleteRequestTopic:
     name: str = string()
     partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
 
 
-@dataclass(slots=True)
+@message
 class OffsetDeleteRequest:
     group_id: str = string()
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
 
 
-@dataclass(slots=True)
+@message
 class OffsetDeleteResponsePartition:
     partition_index: int = int32()
     error_code: int = int16()
 
 
-@dataclass(slots=True)
+@message
 class OffsetDeleteResponseTopic:
     name: str = string()
     partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
 
 
-@dataclass(slots=True)
+@message
 class OffsetDeleteResponse:
     error_code: int = int16()
     throttle_time_ms: int = int32()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ottla.protocol.schema import (
     array,
     boolean,
@@ -11,19 +9,20 @@ from ottla.protocol.schema import (
     int32,
     int32_array,
     int64,
+    message,
     nullable_array,
     nullable_string,
     string,
 )
 
 
-@dataclass(slots=True)
+@message
 class OffsetFetchRequestTopic:
     name: str = string()
     partition_indexes: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class OffsetFetchRequestGroup:
     """`topics`: None means all committed offsets of the group."""
 
@@ -33,7 +32,7 @@ class OffsetFetchRequestGroup:
     topics: list[OffsetFetchRequestTopic] | None = nullable_array(OffsetFetchRequestTopic)
 
 
-@dataclass(slots=True)
+@message
 class OffsetFetchRequest:
     """One group by `group_id` and `topics` up to v7, many by `groups` from v8 on."""
 
@@ -43,7 +42,7 @@ class OffsetFetchRequest:
     require_stable: bool = boolean("7+")
 
 
-@dataclass(slots=True)
+@message
 class OffsetFetchResponsePartition:
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -52,20 +51,20 @@ class OffsetFetchResponsePartition:
     error_code: int = int16()
 
 
-@dataclass(slots=True)
+@message
 class OffsetFetchResponseTopic:
     name: str = string()
     partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition)
 
 
-@dataclass(slots=True)
+@message
 class OffsetFetchResponseGroup:
     group_id: str = string()
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic)
     error_code: int = int16()
 
 
-@dataclass(slots=True)
+@message
 class OffsetFetchResponse:
     throttle_time_ms: int = int32("3+")
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "0-7")

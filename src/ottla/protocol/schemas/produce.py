@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int16, int32, int64, nullable_string, records, string, struct
+from ottla.protocol.schema import array, int16, int32, int64, message, nullable_string, records, string, struct
 
 
-@dataclass(slots=True)
+@message
 class PartitionProduceData:
     index: int = int32()
     records: memoryview | bytes | bytearray | None = records()
 
 
-@dataclass(slots=True)
+@message
 class TopicProduceData:
     name: str = string()
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
-@dataclass(slots=True)
+@message
 class ProduceRequest:
     transactional_id: str | None = nullable_string()
     acks: int = int16()
@@ -27,19 +25,19 @@ class ProduceRequest:
     topic_data: list[TopicProduceData] = array(TopicProduceData)
 
 
-@dataclass(slots=True)
+@message
 class BatchIndexAndErrorMessage:
     batch_index: int = int32("8+")
     batch_index_error_message: str | None = nullable_string("8+", nullable="8+")
 
 
-@dataclass(slots=True)
+@message
 class LeaderIdAndEpoch:
     leader_id: int = int32("10+", default=-1)
     leader_epoch: int = int32("10+", default=-1)
 
 
-@dataclass(slots=True)
+@message
 class PartitionProduceResponse:
     index: int = int32()
     error_code: int = int16()
@@ -51,13 +49,13 @@ class PartitionProduceResponse:
     current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, "10+", tag=0)
 
 
-@dataclass(slots=True)
+@message
 class TopicProduceResponse:
     name: str = string()
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
 
 
-@dataclass(slots=True)
+@message
 class NodeEndpoint:
     node_id: int = int32("10+")
     host: str = string("10+")
@@ -65,7 +63,7 @@ class NodeEndpoint:
     rack: str | None = nullable_string("10+", nullable="10+")
 
 
-@dataclass(slots=True)
+@message
 class ProduceResponse:
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32()

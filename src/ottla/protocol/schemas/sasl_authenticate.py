@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import int16, int64, nullable_string, opaque
+from ottla.protocol.schema import int16, int64, message, nullable_string, opaque
 
 
-@dataclass(slots=True, repr=False)
+@message
 class SaslAuthenticateRequest:
     """`auth_bytes` may hold a password, so no text form shows them."""
 
@@ -17,7 +15,7 @@ class SaslAuthenticateRequest:
         return f"SaslAuthenticateRequest({len(self.auth_bytes)} bytes)"
 
 
-@dataclass(slots=True, repr=False)
+@message
 class SaslAuthenticateResponse:
     error_code: int = int16()
     error_message: str | None = nullable_string()

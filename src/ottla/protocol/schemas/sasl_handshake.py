@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import int16, string, string_array
+from ottla.protocol.schema import int16, message, string, string_array
 
 
-@dataclass(slots=True)
+@message
 class SaslHandshakeRequest:
     mechanism: str = string()
 
 
-@dataclass(slots=True)
+@message
 class SaslHandshakeResponse:
     error_code: int = int16()
     mechanisms: list[str] = string_array()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int16, int32, nullable_string, opaque, string
+from ottla.protocol.schema import array, int16, int32, message, nullable_string, opaque, string
 
 
-@dataclass(slots=True)
+@message
 class SyncGroupRequestAssignment:
     member_id: str = string()
     assignment: bytes = opaque()
 
 
-@dataclass(slots=True)
+@message
 class SyncGroupRequest:
     group_id: str = string()
     generation_id: int = int32()
@@ -24,7 +22,7 @@ class SyncGroupRequest:
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
 
 
-@dataclass(slots=True)
+@message
 class SyncGroupResponse:
     throttle_time_ms: int = int32("1+")
     error_code: int = int16()

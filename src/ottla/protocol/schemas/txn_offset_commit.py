@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, int16, int32, int64, nullable_string, string
+from ottla.protocol.schema import array, int16, int32, int64, message, nullable_string, string
 
 
-@dataclass(slots=True)
+@message
 class TxnOffsetCommitRequestPartition:
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -15,13 +13,13 @@ class TxnOffsetCommitRequestPartition:
     committed_metadata: str | None = nullable_string(default="")
 
 
-@dataclass(slots=True)
+@message
 class TxnOffsetCommitRequestTopic:
     name: str = string()
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
 
 
-@dataclass(slots=True)
+@message
 class TxnOffsetCommitRequest:
     transactional_id: str = string()
     group_id: str = string()
@@ -33,19 +31,19 @@ class TxnOffsetCommitRequest:
     topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
 
 
-@dataclass(slots=True)
+@message
 class TxnOffsetCommitResponsePartition:
     partition_index: int = int32()
     error_code: int = int16()
 
 
-@dataclass(slots=True)
+@message
 class TxnOffsetCommitResponseTopic:
     name: str = string()
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
 
 
-@dataclass(slots=True)
+@message
 class TxnOffsetCommitResponse:
     throttle_time_ms: int = int32()
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ottla.protocol.schema import array, boolean, int8, int16, int32, int32_array, int64, string
+from ottla.protocol.schema import array, boolean, int8, int16, int32, int32_array, int64, message, string
 
 
-@dataclass(slots=True)
+@message
 class WritableTxnMarkerTopic:
     name: str = string()
     partition_indexes: list[int] = int32_array()
 
 
-@dataclass(slots=True)
+@message
 class WritableTxnMarker:
     producer_id: int = int64()
     producer_epoch: int = int16()
@@ -23,29 +21,29 @@ class WritableTxnMarker:
     transaction_version: int = int8("2+", ignorable=True)
 
 
-@dataclass(slots=True)
+@message
 class WriteTxnMarkersRequest:
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
 
 
-@dataclass(slots=True)
+@message
 class WritableTxnMarkerPartitionResult:
     partition_index: int = int32()
     error_code: int = int16()
 
 
-@dataclass(slots=True)
+@message
 class WritableTxnMarkerTopicResult:
     name: str = string()
     partitions: list[WritableTxnMarkerPartitionResult] = array(WritableTxnMarkerPartitionResult)
 
 
-@dataclass(slots=True)
+@message
 class WritableTxnMarkerResult:
     producer_id: int = int64()
     topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
 
 
-@dataclass(slots=True)
+@message
 class WriteTxnMarkersResponse:
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
