@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -43,6 +44,8 @@ PARTITIONS_MAX: Final = 1_000_000  # of one topic: a damaged node must not make 
 _FORMAT: Final = 2
 _STATES: Final = "states/"
 _ASSIGNMENTS: Final = "assignments/"
+
+_STRINGS: Final = frozenset({str})
 
 Subjects = tuple[str, ...]
 
@@ -279,6 +282,8 @@ def _pruned(items: Sequence[bytes]) -> tuple[bytes, ...]:
     return tuple(kept[dropped_count:])
 
 
+# All registries of a broker read the same node.
+@lru_cache(maxsize=1)
 def _decode_ring(data: bytes) -> tuple[Subjects | None, ...]:
     if not data:
         return ()  # as `lay_out` made it
@@ -294,6 +299,6 @@ def _decode_ring(data: bytes) -> tuple[Subjects | None, ...]:
 def _decode_subjects(item: object) -> Subjects | None:
     if item is None:
         return None
-    if not isinstance(item, list) or any(not isinstance(subject, str) for subject in item):
+    if not isinstance(item, list) or not _STRINGS.issuperset(map(type, item)):
         raise NodeDamaged(CHANGES, f"'ring' should hold arrays of strings, not {item!r}")
-    return tuple(subject for subject in item if isinstance(subject, str))
+    return tuple(item)
