@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.tree.holder import SOCKET_FILE, hold
+from ottla.broker.tree.holder import hold
 from ottla.coordination.embedded.errors import TreeStoreFailed
 from ottla.coordination.embedded.journal import Journal, JournalEntry
+from ottla.coordination.local import SOCKET_FILE
 from ottla.coordination.local.backend import LocalBackend
 from ottla.coordination.local.messages import Message, decode
 from ottla.coordination.local.session import LocalSession, TreeUnreachable

@@ -19,8 +19,8 @@ from ottla.broker.processes.plan import (
 )
 from ottla.broker.processes.recorded import BrokerProcess
 from ottla.broker.processes.supervisor import stop_left, supervise
-from ottla.broker.tree.holder import SOCKET_FILE
 from ottla.cli.output import say
+from ottla.coordination.local import SOCKET_FILE
 from ottla.maintenance.resize import is_resize_due, resize
 from ottla.maintenance.resize_steps import ResizeResult
 from ottla.model.broker_settings import NODE_ID, TREE_SOCKET, ZOOKEEPER_CONNECT

@@ -18,20 +18,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from ottla.client.admin.admin import Admin
-from ottla.client.wire.cluster import Cluster
 from ottla.client.wire.errors import ClientError
-from ottla.client.wire.metadata import ClusterInfo, PartitionInfo, TopicInfo
-from ottla.client.wire.options import ClientOptions
-from ottla.client.wire.security.settings import PLAINTEXT
 from ottla.model.errors import OttlaError
 from ottla.testing.broker import RunningBroker
-from ottla.testing.cluster_security import CHROOT, PROTOCOL, ClusterSecurity
 from ottla.testing.running import LOOPBACK, Place, Running
 from ottla.testing.tree import RunningTree
-from ottla.testing.zookeeper import RunningZooKeeper, find_zookeeper_jars, find_zookeeper_java
+
+if TYPE_CHECKING:
+    from ottla.client.admin.admin import Admin
+    from ottla.client.wire.metadata import ClusterInfo, PartitionInfo, TopicInfo
+    from ottla.testing.cluster_security import ClusterSecurity
+    from ottla.testing.zookeeper import RunningZooKeeper
 
 Seen = TypeVar("Seen")
 
@@ -83,6 +82,8 @@ class RunningCluster(Running):
         assert not ports or len(ports) == brokers_count, "a port for each broker, or none"
         assert has_zookeeper or security is None, "a secured cluster has a ZooKeeper"
         if has_zookeeper:
+            from ottla.testing.zookeeper import RunningZooKeeper, find_zookeeper_jars, find_zookeeper_java
+
             find_zookeeper_java(), find_zookeeper_jars()  # before anything is made
         super().__init__(data_dir, "ottla-cluster-")
         self.security = security
@@ -98,7 +99,7 @@ class RunningCluster(Running):
         else:
             self.tree = self._new_tree(own_group)
         self._settings = {**({} if security is None else security.settings), **(settings or {})}
-        of_brokers = [] if security is None else [f"{PROTOCOL}://127.0.0.1:0"]
+        of_brokers = [] if security is None else [f"{security.protocol}://127.0.0.1:0"]
         self._also_listen = (*of_brokers, *also_listen)
         self._racks = tuple(racks)
         self._ports = tuple(ports) or (0,) * brokers_count
@@ -118,17 +119,17 @@ class RunningCluster(Running):
 
     @property
     def has_zookeeper(self) -> bool:
-        return isinstance(self.tree, RunningZooKeeper)
+        return not isinstance(self.tree, RunningTree)
 
     @property
     def zookeeper(self) -> RunningZooKeeper:
-        assert isinstance(self.tree, RunningZooKeeper), "the cluster was made without a ZooKeeper"
+        assert not isinstance(self.tree, RunningTree), "the cluster was made without a ZooKeeper"
         return self.tree
 
     @property
     def zookeeper_connect(self) -> str:
         """For `zookeeper.connect` of the brokers."""
-        return self.zookeeper.connect + ("" if self.security is None else CHROOT)
+        return self.zookeeper.connect + ("" if self.security is None else self.security.chroot)
 
     @property
     def bootstrap(self) -> str:
@@ -136,7 +137,8 @@ class RunningCluster(Running):
         return ",".join(broker.bootstrap for broker in self._brokers.values())
 
     def start(self, check: Callable[[], None] = lambda: None) -> Self:
-        """Start what does not run, all brokers at the same time, and wait until they serve.
+        """Start what does not run, all at the same time, and wait until the brokers serve.  Only ZooKeeper is started
+        before them.
 
         `check` is called while it waits, and may raise.  Raises `TreeDidNotStart`, `ZooKeeperDidNotStart` or
         `BrokerDidNotStart`; what has started then runs on until `close`.
@@ -145,7 +147,7 @@ class RunningCluster(Running):
             if self.security is not None:
                 self.security.make_missing()
             if isinstance(self.tree, RunningTree):
-                self.tree.start(check)
+                self.tree.launch()
             else:
                 self.tree.start()
             if self.security is not None:
@@ -158,6 +160,11 @@ class RunningCluster(Running):
         launched = [broker for broker in self._brokers.values() if not broker.is_running]
         for broker in launched:
             broker.launch()
+        # While their processes import what they need, this one imports the client.
+        import ottla.client.admin.admin  # noqa: F401
+
+        if isinstance(self.tree, RunningTree):
+            self.tree.wait_until_ready(check)
         for broker in launched:
             broker.wait_until_ready(WITHIN_S, check)
         if len(launched) == len(self._brokers):
@@ -302,7 +309,7 @@ class RunningCluster(Running):
 
     def _new_broker(self, node_id: int) -> RunningBroker:
         place = self._places[node_id - 1]
-        protocol = "" if self.security is None else f"{PROTOCOL}://"
+        protocol = "" if self.security is None else f"{self.security.protocol}://"
         return RunningBroker(
             self.data_dir / f"broker-{node_id}",
             listen=f"{protocol}{place.host}:{self._ports[node_id - 1]}",
@@ -319,6 +326,11 @@ class RunningCluster(Running):
         )
 
     def _ask(self, bootstrap: str, ask: Callable[[Admin], Seen]) -> Seen:
+        from ottla.client.admin.admin import Admin
+        from ottla.client.wire.cluster import Cluster
+        from ottla.client.wire.options import ClientOptions
+        from ottla.client.wire.security.settings import PLAINTEXT
+
         options = ClientOptions(
             client_id="ottla-cluster",
             call_timeout_ms=CALL_TIMEOUT_MS,

@@ -50,6 +50,9 @@ class ClusterSecurity:
     Each is readable by its owner only; `client_properties` has what a client needs to log in as `admin`.
     """
 
+    protocol: Final = PROTOCOL
+    chroot: Final = CHROOT
+
     def __init__(self, folder: Path) -> None:
         self.folder: Final = folder.absolute()
         self.ca: Final = self.folder / "ca.pem"

@@ -38,7 +38,8 @@ from ottla.broker.processes.recorded import (
     start_ticks_of,
     write_running,
 )
-from ottla.broker.tree.holder import SESSIONS_FILE, SOCKET_FILE, HeldTree, is_before
+from ottla.broker.tree.holder import SESSIONS_FILE, HeldTree, is_before
+from ottla.coordination.local import SOCKET_FILE
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NodeId
 from ottla.observe.events import fields

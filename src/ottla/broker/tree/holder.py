@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from ottla.coordination.embedded.backend import EmbeddedBackend
+from ottla.coordination.local import READY_EVENT, SOCKET_FILE
 from ottla.coordination.local.server import TreeServer
 from ottla.observe.events import DEFAULT_LEVEL, fields, start_logging
 from ottla.runtime.clock import SystemClock
@@ -23,9 +24,7 @@ from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory.directory_lock import FileLock
 from ottla.storage.directory.directory_tree import TREE_FILE
 
-SOCKET_FILE: Final = "tree.socket"
 SESSIONS_FILE: Final = "tree-sessions"
-READY_EVENT: Final = "tree.ready"
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,9 @@ from ottla.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-RETRY_DELAY_S: Final = 0.1
-# Of a start that waits for the holder.
+RETRY_DELAY_S: Final = 0.02
+# Of a start that waits for the holder.  A cluster starts both at the same time, which is no news.
+REPORT_AFTER_MS: Final = 1_000
 REPORT_INTERVAL_MS: Final = 60_000
 
 
@@ -38,7 +39,7 @@ class LocalTreeBackend:
     async def connect(self) -> Tree:
         """Waits for the holder: it may start after this broker.  Raises `TreeUnreachable` after the patience."""
         started_ms = self._clock.monotonic_ms()
-        reported_ms: int | None = None
+        report_ms = started_ms + REPORT_AFTER_MS
         while True:
             keeper: SessionKeeper[LocalSession]
             try:
@@ -47,8 +48,8 @@ class LocalTreeBackend:
                 now_ms = self._clock.monotonic_ms()
                 if self._patience_ms is not None and now_ms - started_ms >= self._patience_ms:
                     raise
-                if reported_ms is None or now_ms - reported_ms >= REPORT_INTERVAL_MS:
-                    reported_ms = now_ms
+                if now_ms >= report_ms:
+                    report_ms = now_ms + REPORT_INTERVAL_MS
                     log.warning("tree.awaited", extra=fields(problem=str(error), hint=error.hint))
             else:
                 return keeper

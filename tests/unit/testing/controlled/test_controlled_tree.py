@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.tree.holder import READY_EVENT
+from ottla.coordination.local import READY_EVENT
 from ottla.testing import ControlledCluster
 from ottla.testing.controlled import cluster as cluster_module
 from ottla.testing.controlled.cluster import ControlledTree
