@@ -45,7 +45,7 @@ RANK: Final = {area: len(ROWS) - row for row, areas in enumerate(ROWS) for area 
 ROOM_ROWS: Final = {
     "broker": (
         {"processes", "server"},
-        {"broker"},
+        {"broker", "late_imports"},
         {"assembly"},
         {"monitoring"},
         {"async_requests", "callback_requests", "router"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -11,9 +12,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.broker.assembly.admin_parts import show_metrics, start_admin
 from ottla.broker.assembly.authorizer_parts import start_authorizer
 from ottla.broker.assembly.broker_start import BrokerStart
-from ottla.broker.assembly.listening import CertificateReloads, bind_listeners
+from ottla.broker.assembly.listening import CertificateReloads, Listening, bind_listeners
 from ottla.broker.assembly.log_parts import open_logs
-from ottla.broker.assembly.logins import open_logins
 from ottla.broker.assembly.quota_parts import start_quotas
 from ottla.broker.assembly.request_parts import (
     accept_connections,
@@ -25,7 +25,7 @@ from ottla.broker.assembly.request_parts import (
 from ottla.broker.assembly.serving_context import ServingContext, serving_context
 from ottla.broker.assembly.topic_parts import serve_topics, start_cluster
 from ottla.broker.assembly.transaction_parts import start_transactions
-from ottla.broker.assembly.tree_parts import open_tree
+from ottla.broker.assembly.tree_parts import TreeParts, open_tree
 from ottla.broker.assembly.tree_updates import Registering
 from ottla.broker.assembly.upkeep_parts import start_audit, start_compaction, start_housekeeping
 from ottla.broker.events import BrokerEvents
@@ -50,6 +50,8 @@ from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory.log_directory import LogDirectory
 
 if TYPE_CHECKING:
+    from ottla.broker.assembly.admin_parts import AdminParts
+    from ottla.broker.assembly.logins import Logins
     from ottla.broker.replicas.cluster_part import ClusterPart
 
 log = logging.getLogger(__name__)
@@ -158,8 +160,7 @@ class Broker:
         )
         housekeeping = start_housekeeping(start, logs)
         start_compaction(start, logs)
-        users = None if admin is None else admin.users
-        logins = await open_logins(start, listening.login_plans, tree.coordination, users)
+        logins = await _open_logins(start, listening, tree, admin)
         listeners = accept_connections(
             start, listening, requests, housekeeping, groups, transactions, logs, logins, authorizer, quotas
         )
@@ -223,6 +224,18 @@ class Broker:
     async def stop(self) -> None:
         """Stop accepting, answer requests in progress, flush, and write the clean shutdown mark."""
         await self._closing.aclose()
+
+
+async def _open_logins(
+    start: BrokerStart, listening: Listening, tree: TreeParts, admin: AdminParts | None
+) -> Sequence[Logins | None]:
+    """Those of each listener; None: it has no SASL."""
+    plans, users = listening.login_plans, None if admin is None else admin.users
+    if users is None and not any(plans):
+        return [None] * len(plans)
+    from ottla.broker.assembly.logins import open_logins
+
+    return await open_logins(start, plans, tree.coordination, users)
 
 
 async def _leave(cluster: ClusterPart, served: ServedTopics) -> None:

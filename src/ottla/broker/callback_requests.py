@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from ottla.broker.admin_changes import CHANGING, ChangeReports
 from ottla.broker.context import BrokerContext, Call
@@ -28,13 +28,13 @@ from ottla.model.errors import WireError
 from ottla.protocol.api import ApiKey
 from ottla.protocol.frame import RequestHeader, response_frame
 from ottla.protocol.messages import decode_request, decode_request_steps, encode_response
-from ottla.protocol.schemas.join_group import JoinGroupRequest
 from ottla.protocol.writer import is_long
 from ottla.runtime.loop_offload import paced, run_first_slice, run_slice
 from ottla.runtime.steps import Steps
 
 if TYPE_CHECKING:
     from ottla.broker.authorization.api_guards import GuardedCalls
+    from ottla.protocol.schemas.join_group import JoinGroupRequest
 
 # For other members, as long as they take.
 _WAITS_BY_INTENTION: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
@@ -216,8 +216,8 @@ class CallbackRequests:
             self._start(_run_paced(steps, connection, api), connection)
         waiting.served()
         waiting.send_or_park()
-        if isinstance(request, JoinGroupRequest):
-            self._watch_join(request.group_id, connection, waiting)
+        if api is ApiKey.JOIN_GROUP:
+            self._watch_join(cast("JoinGroupRequest", request).group_id, connection, waiting)
 
     async def handle_large(
         self, header: RequestHeader, body: memoryview, connection: Connection, answer: Answer
@@ -230,8 +230,8 @@ class CallbackRequests:
         connection.let_go()
         waiting = self._request(connection, api, header, answer, began_s)
         steps = self._served(api, request, _call(header, connection), waiting, connection)
-        if isinstance(request, JoinGroupRequest):
-            self._watch_join(request.group_id, connection, waiting)
+        if api is ApiKey.JOIN_GROUP:
+            self._watch_join(cast("JoinGroupRequest", request).group_id, connection, waiting)
         del request
         if steps is not None:
             await paced(steps)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from ottla.broker.broker import Broker
 from ottla.broker.child_processes import registry_process
+from ottla.broker.late_imports import import_late
 from ottla.broker.net.advertising import reachable
 from ottla.broker.net.socket_loop import SocketLoop
 from ottla.model.broker_settings import LOG_RECORD_VALIDATION, PROCESSES_COMMAND_CONFIG
@@ -111,7 +112,9 @@ async def serve(
         notify(READY)
         if registry is not None:
             registry.start()
+        late = loop.create_task(import_late())
         await stop.wait()
+        late.cancel()
         log.info("broker.stopping")
         notify(STOPPING)
     finally:

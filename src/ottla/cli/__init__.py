@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -20,6 +21,8 @@ _STANDARD_STREAMS: Final = (
 
 def main() -> NoReturn:
     """The entry of the installed command."""
+    # Hundreds of modules are imported, of which nothing is garbage; `command_of` enables it again.
+    gc.disable()
     try:
         _open_closed_streams()
         from ottla.cli.program import run

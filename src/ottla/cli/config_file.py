@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -35,6 +34,9 @@ def read_config_file(path: Path) -> list[RawSetting]:
 
 
 def _from_toml(content: str, file_name: str) -> Iterator[RawSetting]:
+    # Few files are TOML.
+    import tomllib
+
     try:
         document = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:

@@ -7,6 +7,7 @@ data only, so that verbs work in pipes.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import re
 import signal
@@ -102,6 +103,7 @@ def command_of(name: str, verb: Verb | Family) -> click.Command:
         return LazyGroup(name, verb.verbs, help=verb.about, no_args_is_help=True)
     with ended_by_ctrl_c():
         command = getattr(import_module(verb.module), verb.command)
+    gc.enable()
     assert isinstance(command, click.Command), f"{verb.module}.{verb.command} is not a click command"
     return command
 

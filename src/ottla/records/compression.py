@@ -16,13 +16,15 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import cramjam
-from typing_extensions import Buffer
 
 from ottla.model.errors import ConfigError
 from ottla.records.errors import CompressedTooLarge, CorruptCompression, DecompressedTooLarge
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _GZIP_WINDOW_BITS: Final = 31  # 15 bits of window, plus 16 for the gzip header
 _GZIP_LEVEL_DEFAULT: Final = 6

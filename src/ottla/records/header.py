@@ -19,9 +19,10 @@
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from typing_extensions import Buffer
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 BATCH_OVERHEAD_BYTES: Final = 61
 # base offset and batch length: the fields before the bytes that `batch_length` counts.

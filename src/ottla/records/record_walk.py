@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Final, NamedTuple, TypeAlias
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.records.errors import CorruptBatch
 from ottla.records.record import INT64_LIMIT, INT64_MIN
 from ottla.records.varint import read_varint, read_varlong
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 # Length, attributes, timestamp delta, offset delta, key length, value length, headers count: a byte each.
 _RECORD_BYTES_MIN: Final = 7
@@ -55,9 +56,9 @@ def _compiled() -> CompiledWalk | None:
 
 
 # See compiled_bounds.pyi; None where the package was built without it.
-CompiledWalk: TypeAlias = Callable[
-    [Buffer, int, int, bool, int, int, int], tuple[int, int, int, list[tuple[int, int, int]]] | None
-]
+CompiledWalk: TypeAlias = (
+    "Callable[[Buffer, int, int, bool, int, int, int], tuple[int, int, int, list[tuple[int, int, int]]] | None]"
+)
 _COMPILED: Final = _compiled()
 
 

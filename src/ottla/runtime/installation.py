@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
@@ -69,6 +67,8 @@ class Installation(NamedTuple):
 
     def _installer(self) -> str:
         """As short as it can be: `pip` alone is right only where the shell's pip is this environment's."""
+        import shutil
+
         if self.distribution is not None and (self.distribution.read_text("INSTALLER") or "").strip() == "uv":
             # uv may be a package of the environment that it fills, whose programs the shell does not find.
             uv = "uv" if shutil.which("uv", path=self.path) else shutil.which("uv", path=str(self.python.parent))
@@ -122,6 +122,9 @@ def _requirement(extra: str, direct_url: dict[str, Any]) -> str | None:
     if "vcs_info" in direct_url:
         version_control = direct_url["vcs_info"]
         return f"{_NAME}[{extra}] @ {version_control['vcs']}+{url}@{version_control['commit_id']}{subdirectory}"
+    # It imports the standard library's client of HTTP.
+    from urllib.request import url2pathname
+
     parts = urlsplit(url)
     if parts.scheme != "file":
         return f"{_NAME}[{extra}] @ {url}{subdirectory}"

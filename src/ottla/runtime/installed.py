@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from typing import Final
 
 from ottla.model.errors import ConfigError
-from ottla.runtime.installation import install_command
 
 # The modules of the extra `spark`, and those of `lake` and `iceberg`, which bring them along.
 SPARK: Final = ("pyspark", "pyarrow", "pandas", "numpy")
@@ -43,7 +42,7 @@ def naming_what_to_install(extra: str | None = None) -> Iterator[None]:
         if hint is None or hint in str(missing):
             raise
         if extra is not None:
-            hint = install_command(extra)
+            hint = _install_command(extra)
         raise ModuleNotFoundError(f"{missing}: {hint}", name=missing.name) from missing
 
 
@@ -51,14 +50,21 @@ def hint_for_missing(module: str | None) -> str | None:
     """What to install for a module that an import has not found; None for one that no extra brings."""
     words = (module or "").split(".")
     found = (_EXTRAS.get(".".join(words[: index + 1])) for index in range(len(words)))
-    return next((install_command(extra) for extra in found if extra is not None), None)
+    return next((_install_command(extra) for extra in found if extra is not None), None)
 
 
 def require_modules(what: str, modules: Iterable[str], extra: str) -> None:
     """Raises `ConfigError`, which says what to install; imports nothing of them."""
     for module in modules:
         if not _is_installed(module):
-            raise ConfigError(f"{what} needs the module {module}", hint=install_command(extra))
+            raise ConfigError(f"{what} needs the module {module}", hint=_install_command(extra))
+
+
+def _install_command(extra: str) -> str:
+    # Only errors need it.
+    from ottla.runtime.installation import install_command
+
+    return install_command(extra)
 
 
 def _is_installed(module: str) -> bool:

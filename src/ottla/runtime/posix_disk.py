@@ -9,11 +9,12 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.runtime.disk import SyncReport
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700

@@ -22,13 +22,13 @@ from ottla.model.broker_settings import TRANSACTION_MAX_TIMEOUT_MS
 from ottla.model.limits import MINUTE_MS
 from ottla.model.settings import BrokerSettings
 from ottla.runtime.installed import TOKENS, require_modules
-from ottla.security.sasl_server import VerifiedToken
-from ottla.security.secret import Secret
 
 if TYPE_CHECKING:
     from ottla.broker.monitoring.server import AdminServer
     from ottla.broker.replicas.cluster_part import ClusterPart
     from ottla.broker.security.http_logins import TreeUsers
+    from ottla.security.sasl_server import VerifiedToken
+    from ottla.security.secret import Secret
 
 # For the coordinator to notice the time-out, and to write the markers.
 _LATE_TRANSACTION_MARGIN_MS: Final = 5 * MINUTE_MS

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.assembly.broker_start import BrokerStart
-from ottla.broker.assembly.logins import LoginPlan, plan_login
 from ottla.broker.net.advertising import Advertising
 from ottla.broker.net.listener import bind
-from ottla.broker.security.tls_server import TlsServer
 from ottla.model.errors import ConfigError
 from ottla.model.listener import Listener
+
+if TYPE_CHECKING:
+    from ottla.broker.assembly.logins import LoginPlan
+    from ottla.broker.security.tls_server import TlsServer
 
 _CERTIFICATES_LOOKED_AT_S: Final = 10.0
 
@@ -38,7 +40,7 @@ def bind_listeners(start: BrokerStart) -> Listening:
     A member of a cluster may wait for ZooKeeper: its port refuses clients until then, so they try other brokers.
     """
     tls = [tls_of(start, each) for each in start.options.listeners]
-    login_plans = [plan_login(start, each) for each in start.options.listeners]
+    login_plans = [_login_plan(start, each) for each in start.options.listeners]
     # The process that started brokers with shared addresses keeps their ports bound: they share all of them.
     shares = bool(start.options.shared)
     sockets = [bind(each.host, each.port, listens=start.is_sole, shares=shares) for each in start.options.listeners]
@@ -48,6 +50,15 @@ def bind_listeners(start: BrokerStart) -> Listening:
     addresses = [each.getsockname()[:2] for each in sockets]
     own_id = start.node_id if start.is_sole else None
     return Listening(sockets, shared, tls, login_plans, addresses, Advertising(start.options, addresses, own_id=own_id))
+
+
+def _login_plan(start: BrokerStart, listener: Listener) -> LoginPlan | None:
+    """None: the listener has no SASL.  Raises `ConfigError`."""
+    if not listener.uses_sasl:
+        return None
+    from ottla.broker.assembly.logins import plan_login
+
+    return plan_login(start, listener)
 
 
 class CertificateReloads:
@@ -91,6 +102,8 @@ def tls_of(start: BrokerStart, listener: Listener) -> TlsServer | None:
     """None: the listener has no TLS.  Raises `ConfigError`."""
     if not listener.uses_tls:
         return None
+    from ottla.broker.security.tls_server import TlsServer
+
     settings = start.settings.of_listener(listener.name)
     try:
         return TlsServer(settings, listener.name, start.clock.now_ms)

@@ -1,4 +1,7 @@
-"""Logins of the listeners with SASL: checked before anything is opened, served once the tree is read."""
+"""Logins of the listeners with SASL: checked before anything is opened, served once the tree is read.
+
+A broker without them does not import this.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +41,8 @@ class LoginPlan(NamedTuple):
     plain_users: PlainUsers | None
 
 
-def plan_login(start: BrokerStart, listener: Listener) -> LoginPlan | None:
-    """None: the listener has no SASL.  Raises `ConfigError`."""
-    if not listener.uses_sasl:
-        return None
+def plan_login(start: BrokerStart, listener: Listener) -> LoginPlan:
+    """Of a listener with SASL.  Raises `ConfigError`."""
     settings = start.settings.of_listener(listener.name)
     try:
         return _plan(settings, listener)
@@ -92,11 +93,9 @@ async def open_logins(
     start: BrokerStart,
     plans: Sequence[LoginPlan | None],
     coordination: Coordination,
-    users: TreeUsers | None = None,
+    users: TreeUsers | None,
 ) -> Sequence[Logins | None]:
     """The logins of each listener, over the credentials in the tree.  `users`: those of the admin listener."""
-    if not any(plans) and users is None:
-        return [None] * len(plans)
     secret = await start.retries.until_done(
         lambda: login_secret(coordination.tree, lambda: secrets.token_hex(_SECRET_BYTES))
     )

@@ -13,7 +13,6 @@ from ottla.broker.assembly.authorizer_parts import AuthorizerParts
 from ottla.broker.assembly.broker_start import BrokerStart
 from ottla.broker.assembly.listening import Listening
 from ottla.broker.assembly.log_parts import OpenLogs
-from ottla.broker.assembly.logins import Logins
 from ottla.broker.assembly.quota_parts import QuotaParts
 from ottla.broker.assembly.transaction_parts import TransactionParts
 from ottla.broker.assembly.tree_parts import TreeParts
@@ -37,7 +36,6 @@ from ottla.broker.net.security_log import SecurityLog
 from ottla.broker.producing.opening_threads import BatchOpener
 from ottla.broker.replicas.leader_hints import LeaderHints
 from ottla.broker.router import Router
-from ottla.broker.security.tls_server import TlsServer
 from ottla.broker.shards.shard_table import ShardSources
 from ottla.broker.topics.served_topics import ServedTopics
 from ottla.broker.tree.broker_lifecycle import LeaseWatch
@@ -48,7 +46,9 @@ from ottla.model.identifiers import OFFSETS_TOPIC
 from ottla.model.limits import INT32_MAX
 
 if TYPE_CHECKING:
+    from ottla.broker.assembly.logins import Logins
     from ottla.broker.replicas.cluster_part import ClusterPart
+    from ottla.broker.security.tls_server import TlsServer
 
 
 class Flushing(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from ottla.broker.context import Call
@@ -19,11 +19,9 @@ from ottla.broker.shards.shard_table import Gathering, ShardSources, ShardTable
 from ottla.coordination.configs import ConfigEntity, ConfigsView
 from ottla.coordination.topics_view import Topic, TopicsView
 from ottla.groups.commands import Command, ListGroups, TransactionalProducer, WriteMarker
-from ottla.groups.group_table import GroupMetrics
 from ottla.groups.refusals import code_for_committer, refusal
 from ottla.groups.replies import ListReply
 from ottla.groups.settings import ConsumerTimes, GroupSettings
-from ottla.groups.shard import GroupShard
 from ottla.groups.shared_bytes import MEMBER_BYTES_MAX, OFFSET_BYTES_MAX, SharedBytes, network_of
 from ottla.groups.topics_image import TopicImage, TopicsImage
 from ottla.model import broker_settings as setting
@@ -39,6 +37,10 @@ from ottla.runtime.clock import Moment
 from ottla.runtime.steps import Steps
 from ottla.storage.producers.log_transactions import VerificationGuard
 from ottla.transactions.end_markers import EndMarkers
+
+if TYPE_CHECKING:
+    from ottla.groups.group_table import GroupMetrics
+    from ottla.groups.shard import GroupShard
 
 log = logging.getLogger(__name__)
 
@@ -247,6 +249,9 @@ class GroupCoordinator:
         self._shards.stop()
 
     def _new_shard(self, partition: Partition, coordinator_log: CoordinatorLog) -> GroupShard:
+        # See `late_imports`.
+        from ottla.groups.shard import GroupShard
+
         return GroupShard(
             coordinator_log,
             self._settings,

@@ -13,9 +13,7 @@ import secrets
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final, NamedTuple
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.net.limits import MIB
 from ottla.broker.net.socket_loop import PeerSocket
@@ -32,6 +30,9 @@ from ottla.security.mechanism import SaslMechanism
 from ottla.security.sasl_messages import PlainMessage
 from ottla.security.scram import ScramClient, ScramRejected, ServerNotAuthentic
 from ottla.security.secret import Secret
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _BUFFER_BYTES: Final = 64 * 1024
 # A larger buffer is released when a response fits the first size again.

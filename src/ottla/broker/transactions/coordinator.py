@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.broker.net.limits import TRANSACTIONAL_ID_LENGTH_MAX
 from ottla.broker.partitions.coordinator_log import CoordinatorLog
@@ -29,10 +29,12 @@ from ottla.replication.replica import Role
 from ottla.runtime.clock import Moment
 from ottla.runtime.steps import Steps
 from ottla.transactions.commands import DescribeTransaction, IdCommand, ListReply, ListTransactions, refusal
-from ottla.transactions.decisions import Identity
 from ottla.transactions.end_markers import EndMarkers
 from ottla.transactions.settings import TransactionSettings
-from ottla.transactions.shard import TransactionShard
+
+if TYPE_CHECKING:
+    from ottla.transactions.decisions import Identity
+    from ottla.transactions.shard import TransactionShard
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +141,9 @@ class TransactionCoordinator:
             task.cancel()
 
     def _new_shard(self, partition: Partition, coordinator_log: CoordinatorLog) -> TransactionShard:
+        # See `late_imports`.
+        from ottla.transactions.shard import TransactionShard
+
         services = _ShardServices(self, self._markers, partition)
         shard = TransactionShard(coordinator_log, self._settings, services, partition.leader_epoch)
         services.serve(shard)

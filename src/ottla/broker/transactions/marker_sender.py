@@ -11,21 +11,18 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NodeId, TopicPartition, indexes_by_topic
 from ottla.observe.events import frequent
-from ottla.protocol.schemas.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
-from ottla.transactions.decisions import Identity
 from ottla.transactions.end_markers import EndMarkers
 from ottla.transactions.transaction import NEXT_EPOCH, SAME_EPOCH
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+    from ottla.transactions.decisions import Identity
 
 log = logging.getLogger(__name__)
 
@@ -257,6 +254,13 @@ class MarkerSender:
 
 
 def _request_of(markers: Sequence[Marker]) -> WriteTxnMarkersRequest:
+    # Of a cluster with transactions alone.
+    from ottla.protocol.schemas.write_txn_markers import (
+        WritableTxnMarker,
+        WritableTxnMarkerTopic,
+        WriteTxnMarkersRequest,
+    )
+
     by_transaction: defaultdict[tuple[int, int, bool, int, bool], list[TopicPartition]] = defaultdict(list)
     for marker in markers:
         end = marker.markers

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.broker.replicas.peer_connection import (
     PeerAddress,
@@ -24,6 +22,9 @@ from ottla.model.errors import OttlaError, WireError
 from ottla.model.identifiers import NodeId
 from ottla.protocol.api import ApiKey
 from ottla.protocol.messages import decode_response, encode_request
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 T = TypeVar("T")
 

@@ -7,19 +7,16 @@ not add its partitions itself: then they are added.  The coordinator may be this
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.broker.transactions.coordinator import TransactionCoordinator
 from ottla.model.error_code import ErrorCode
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import NodeId, indexes_by_topic
-from ottla.protocol.schemas.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
 from ottla.transactions.commands import AddPartitions, VerifyPartitions
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
 VERIFICATION_VERSION: Final = 5
 VERIFICATION_TIMEOUT_MS: Final = 5_000
@@ -73,6 +70,13 @@ class TransactionVerifier:
 
 
 def verification_request(sent: Sequence[PeerVerification]) -> AddPartitionsToTxnRequest:
+    # Of a cluster with transactions alone.
+    from ottla.protocol.schemas.add_partitions_to_txn import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnTopic,
+        AddPartitionsToTxnTransaction,
+    )
+
     transactions = []
     for wanted, _ in sent:
         topics = [AddPartitionsToTxnTopic(*topic) for topic in indexes_by_topic(wanted.partitions)]

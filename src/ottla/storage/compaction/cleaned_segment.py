@@ -5,9 +5,7 @@ While they have these names a crash undoes the clean: opening the log removes th
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.records.header import HEADER
 from ottla.runtime.disk import Disk, File, write_fully
@@ -21,6 +19,9 @@ from ottla.storage.log_files import (
 )
 from ottla.storage.producers.aborted_transactions import AbortedTransaction, format_aborted
 from ottla.storage.segment.indexes import OffsetIndex, TimeIndex
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 CLEANED_SUFFIX: Final = ".cleaned"
 _WRITE_BYTES: Final = 1024 * 1024

@@ -16,9 +16,7 @@ import logging
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from typing import Final, NamedTuple
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.observe.events import fields
 from ottla.records.header import BATCH_OVERHEAD_BYTES, HEADER, LOG_OVERHEAD_BYTES
@@ -40,6 +38,9 @@ from ottla.storage.segment.indexes import (
     remove_index_files,
     write_index_files,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _log = logging.getLogger(__name__)
 
