@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from ottla.model.broker_settings import BROKER_SETTINGS
@@ -39,7 +40,19 @@ class ConfigEntry(NamedTuple):
 
 def describe_topic(overrides: Mapping[str, str], broker: BrokerSettings) -> list[ConfigEntry]:
     """All settings of a topic with these own values, by name."""
-    return [_topic_entry(TOPIC_SETTINGS[name], overrides, broker) for name in sorted(TOPIC_SETTINGS)]
+    inherited_entries = _inherited_entries(broker)
+    if not overrides:
+        return list(inherited_entries)
+    return [
+        _topic_entry(TOPIC_SETTINGS[entry.name], overrides, broker) if entry.name in overrides else entry
+        for entry in inherited_entries
+    ]
+
+
+# Each answer to a topic's creation has them; a process has one broker's settings, which never change.
+@lru_cache(maxsize=1)
+def _inherited_entries(broker: BrokerSettings) -> tuple[ConfigEntry, ...]:
+    return tuple(_topic_entry(TOPIC_SETTINGS[name], {}, broker) for name in sorted(TOPIC_SETTINGS))
 
 
 def describe_broker(

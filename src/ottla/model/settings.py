@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar, cast
 
 from ottla.model.broker_settings import BROKER_SETTINGS
@@ -87,7 +89,7 @@ class TopicSettings:
     __slots__ = ("_given",)
 
     def __init__(self, overrides: Mapping[str, str], broker: BrokerSettings) -> None:
-        given = {name: inherited(setting, broker) for name, setting in TOPIC_SETTINGS.items()}
+        given = dict(_all_inherited(broker))
         for name, text in overrides.items():
             setting = topic_setting(name)
             given[name] = Given(setting.parse(text), Source.TOPIC, "topic")
@@ -104,6 +106,12 @@ def inherited(setting: AnySetting, broker: BrokerSettings) -> Given:
         if given is not None and given.value is not None:
             return given._replace(value=in_units_of_topic(given.value, synonym.factor))
     return Given(setting.default, Source.DEFAULT, "default")
+
+
+# Each topic that is created needs them; a process has one broker's settings, which never change.
+@lru_cache(maxsize=1)
+def _all_inherited(broker: BrokerSettings) -> Mapping[str, Given]:
+    return MappingProxyType({name: inherited(setting, broker) for name, setting in TOPIC_SETTINGS.items()})
 
 
 def in_units_of_topic(value: SettingValue, factor: int) -> SettingValue:
