@@ -185,10 +185,11 @@ def _connect(path: str, *, may_be_new: bool, is_synced: bool) -> sqlite3.Connect
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         if _is_empty(path, connection) and not may_be_new:
             raise TreeStoreLost(path, NOTHING_IN_IT)
+        # Before the write-ahead log is made, with five syncs.
+        connection.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'OFF'}")
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise TreeStoreError(path, f"the file system does not allow a write-ahead log (got {mode!r})")
-        connection.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'OFF'}")
         if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
             connection.executescript(_SCHEMA)
     except BaseException:
