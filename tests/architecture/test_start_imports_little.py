@@ -55,6 +55,7 @@ _LATE: Final = frozenset(
         "ottla.runtime.installation",
         "ottla.security.sasl_server",
         "ottla.security.scram",
+        "ottla.storage.compaction.cleaner",
         "ottla.transactions.shard",
         "tempfile",
         "tomllib",

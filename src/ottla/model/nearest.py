@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final
 
 # Similar enough that a typing error is likelier than another meaning.
@@ -16,5 +15,8 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """The known name that `name` was probably meant to be; None when none is near."""
     if len(name) > _NAME_LENGTH_MAX:
         return None
+    # Only mistakes need it.
+    from difflib import get_close_matches
+
     found = get_close_matches(name, list(known), n=1, cutoff=_SIMILARITY_MIN)
     return found[0] if found else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.broker.events import BrokerEvents
 from ottla.broker.net.socket_loop import SocketLoop
@@ -17,8 +17,7 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.posix_disk import PosixDisk
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerStart:
+class BrokerStart(NamedTuple):
     """Each step takes it, and pushes on `closing` what ends the parts that it has started."""
 
     options: ServeOptions

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.broker.partitions.partition import Partition
@@ -65,8 +64,7 @@ def _ignore(*_event: object) -> None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsObserver:
+class TopicsObserver(NamedTuple):
     """What `ServedTopics` calls after changes."""
 
     # For each topic of which partitions begin or cease to be served, or change their roles; None when the tree no

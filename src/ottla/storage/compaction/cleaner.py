@@ -18,7 +18,7 @@ from ottla.model.errors import WireError
 from ottla.records.header import CONTROL_BIT, TRANSACTIONAL_BIT
 from ottla.runtime.disk import Disk
 from ottla.storage.compaction.batch_filter import BatchFilter, FilterRules, WalkedRecord, open_batch, walk_records
-from ottla.storage.compaction.cleaned_segment import CLEANED_SUFFIX, CleanedFiles, CleanedSegment
+from ottla.storage.compaction.cleaned_segment import CleanedFiles, CleanedSegment
 from ottla.storage.compaction.compacted_mark import raise_compacted_end
 from ottla.storage.compaction.plan import CleanedGroup, CleanJob, CleanSummary, SourceSegment
 from ottla.storage.compaction.transactions import Transactions
@@ -157,13 +157,6 @@ def clean(disk: Disk, job: CleanJob, pace: Pace) -> Iterator[CleanedGroup | Clea
         )
     finally:
         offsets.close()
-
-
-def remove_cleaned_files(disk: Disk, directory: str) -> None:
-    """Remove the files of an abandoned clean."""
-    for name in disk.list_directory(directory):
-        if name.endswith(CLEANED_SUFFIX):
-            disk.remove(f"{directory}/{name}")
 
 
 def group_segments(segments: Sequence[SourceSegment], job: CleanJob) -> list[list[SourceSegment]]:

@@ -17,7 +17,6 @@ from ottla.runtime.clock import Clock
 from ottla.runtime.disk import Disk
 from ottla.runtime.offload import INLINE, Offload, run_inline
 from ottla.storage.checkpoints import OffsetCheckpoint, read_cleaned_ends, write_cleaned_ends
-from ottla.storage.compaction.cleaner import remove_cleaned_files
 from ottla.storage.compaction.compacted_mark import lower_compacted_end
 from ottla.storage.compaction.plan import (
     Cleanable,
@@ -30,7 +29,7 @@ from ottla.storage.compaction.plan import (
     cleanable,
     is_due,
 )
-from ottla.storage.compaction.swap import Swap
+from ottla.storage.compaction.swap import Swap, remove_cleaned_files
 from ottla.storage.directory.removals import Removals
 from ottla.storage.errors import StorageError, SwapRefused, lacks_room
 from ottla.storage.log.log import Log
@@ -68,6 +67,11 @@ class CleanedEnds:
         for topic_partition in partitions:
             if self._checkpoint.offsets.pop(topic_partition, None) is not None:
                 self._checkpoint.changed()
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether `write` has something to write."""
+        return self._checkpoint.is_stale
 
     def write(self) -> None:
         """Make all changes before this call durable.  Raises `OSError`: call it again."""
@@ -371,4 +375,5 @@ class Compactor:
             self._given_up.pop(topic_partition, None)
             self._waits.pop(topic_partition, None)
         self._ends.forget(forgotten)
-        await offload(self._ends.write)
+        if self._ends.is_stale:
+            await offload(self._ends.write)

@@ -34,6 +34,13 @@ def commit_swap(disk: Disk, directory: str, group: CleanedGroup) -> None:
     replace_file(disk, f"{directory}/{SWAP_FILE}", f"{crc32c(text.encode())}\n{text}\n".encode())
 
 
+def remove_cleaned_files(disk: Disk, directory: str) -> None:
+    """Remove the files of an abandoned clean."""
+    for name in disk.list_directory(directory):
+        if name.endswith(CLEANED_SUFFIX):
+            disk.remove(f"{directory}/{name}")
+
+
 def is_swap_begun(disk: Disk, directory: str) -> bool:
     return disk.exists(f"{directory}/{SWAP_FILE}")
 

@@ -6,8 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.model.errors import OttlaError
@@ -171,8 +170,7 @@ def _ignore(_event: object) -> None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirectoryObserver:
+class LogDirectoryObserver(NamedTuple):
     """What a log directory calls, on the event loop's thread, when something happened to it or to one of its logs."""
 
     on_offline: Callable[[DirectoryOffline], None] = _ignore
