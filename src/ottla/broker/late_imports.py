@@ -1,7 +1,7 @@
 """Imports that a start does not wait for.
 
-A broker is ready without them, and its first requests need them: each is imported in its turn of the event loop, right
-after the start.  A request that comes first imports what it needs itself.
+A broker is ready without them, and its first requests need them: so they are imported right after the start, one at a
+time on the event loop, with pauses for requests.  A request that comes first imports what it needs itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
-# By how early clients need them.  Each comes before those that import it, so that no turn has all of them.
+# Some milliseconds each.
+_PAUSE_S: Final = 0.01
+# By how early clients need them.  Each comes before those that import it, so that none of the imports has all of them.
 LATE_MODULES: Final = (
     "ottla.broker.handlers.metadata",
     "ottla.groups.group_metadata",
@@ -28,8 +30,7 @@ LATE_MODULES: Final = (
 
 async def import_late(modules: Sequence[str] = LATE_MODULES) -> None:
     for module in modules:
+        await asyncio.sleep(_PAUSE_S)
         import_module(module)
-        # Requests that came meanwhile are served first.
-        await asyncio.sleep(0)
     # As what the start has made, they are there until the end, and no collection walks them.
     gc.freeze()

@@ -37,6 +37,8 @@ Seen = TypeVar("Seen")
 # Generous: it is only reached when the state never comes, and the machine may be busy.
 WITHIN_S: Final = 60.0
 POLL_INTERVAL_S: Final = 0.05
+# The first, then twice as long each time: brokers that start learn of each other in some milliseconds.
+FIRST_POLL_S: Final = 0.005
 # A call to a paused broker must end early enough for the next poll to reach another one.
 CALL_TIMEOUT_MS: Final = 3_000
 LOG_LINES_SHOWN: Final = 15
@@ -265,6 +267,7 @@ class RunningCluster(Running):
         """
         give_up_s = time.monotonic() + within_s
         last: object = "nothing"
+        pause_s = FIRST_POLL_S
         while True:
             try:
                 last = seen = look()
@@ -276,7 +279,8 @@ class RunningCluster(Running):
                 raise ClusterStateMissing(
                     f"waited {within_s:g} s for {what}; last seen: {last!r}\n" + "\n".join(self.last_lines())
                 )
-            time.sleep(POLL_INTERVAL_S)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, POLL_INTERVAL_S)
 
     def last_lines(self, count: int = LOG_LINES_SHOWN) -> list[str]:
         """The last log lines of all processes."""
