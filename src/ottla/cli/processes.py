@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ottla.broker.net.listener import CHOOSE_ANOTHER, AddressTaken, bind
+from ottla.broker.net.listener import CHOOSE_ANOTHER, AddressTaken, bind, hold
 from ottla.broker.processes.plan import (
     admin_address,
     has_several_replicas,
@@ -46,6 +46,8 @@ from ottla.storage.directory.process_places import (
 from ottla.storage.errors import DirectoryLocked, DirectoryUnusable, ForeignDirectory
 
 PROCESSES_MAX: Final = 64
+# As many as there are cores, and no fewer than before.
+AUTO: Final = "auto"
 LOWERED_SHOWN_MAX: Final = 5
 
 
@@ -63,11 +65,15 @@ def serve_processes(options: ServeOptions, processes: str | None, flags: ServeFl
 
     `processes` is the flag, None where it is not given.  Raises `OttlaError`.
     """
-    count = None if processes is None else _count_of(processes)
+    given_count = None if processes is None else _count_of(processes)
     data_dir, disk = os.path.abspath(options.data_dir), PosixDisk()
-    if count is not None and count > 1:
+    if given_count is not None and given_count > 1:
         _require_own_tree(options)
     saved = read_places(disk, data_dir)
+    count = given_count
+    if processes == AUTO and given_count is not None and saved is not None:
+        # A container with a smaller share for a while must not move partitions, twice.
+        count = max(given_count, len(saved.brokers))
     if saved is None and (count is None or count == 1):
         return None
     if sys.platform != "linux":
@@ -75,6 +81,7 @@ def serve_processes(options: ServeOptions, processes: str | None, flags: ServeFl
             "--processes needs Linux: elsewhere the kernel does not spread the connections of a port over processes",
             hint="leave it out, or run Ottla in a container or a virtual machine with Linux",
         )
+    _require_descriptors_of_processes()
     first_node_id = _node_id(disk, data_dir, options)
     with ExitStack() as closing:
         _claim_folder(disk, data_dir, first_node_id, saved, closing)
@@ -122,13 +129,25 @@ def report(result: ResizeResult) -> None:
 
 
 def _count_of(text: str) -> int:
-    if text == "auto":
+    if text == AUTO:
         return min(usable_cores_count(), PROCESSES_MAX)
     if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= PROCESSES_MAX:
         raise ConfigError(
             f"--processes {text!r} is no count of processes", hint=f"write a number from 1 to {PROCESSES_MAX}, or auto"
         )
     return int(text)
+
+
+def _require_descriptors_of_processes() -> None:
+    """Before anything is written: a broker that cannot be watched must not be started."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError) as error:
+        raise ConfigError(
+            f"--processes needs descriptors of processes (pidfd_open), and this system has none for it: {error}",
+            hint="it needs Linux 5.3 or later, a Python that was built for it, and a container whose rules (seccomp) "
+            "allow the call; or leave --processes out",
+        ) from None
 
 
 def _require_own_tree(options: ServeOptions) -> None:
@@ -214,22 +233,16 @@ def _command(
 def _hold_ports(places: ProcessPlaces, left: set[NodeId], closing: ExitStack) -> None:
     """Make sure that no other program has the ports, and keep them for the brokers.  Raises `ConfigError`."""
     for index, shared in enumerate(places.listeners):
-        addresses = [] if left else [(shared.host, shared.port)]
-        addresses += [(shared.host, each.ports[index]) for each in places.brokers if each.node_id not in left]
-        for host, port in addresses:
-            _require_free(host, port)
-            closing.enter_context(bind(host, port, listens=False, shares=True))
+        addresses = [(shared.host, shared.port, bool(left))]
+        addresses += [(shared.host, each.ports[index], each.node_id in left) for each in places.brokers]
+        for host, port, is_in_use in addresses:
+            try:
+                closing.enter_context(hold(host, port, is_in_use=is_in_use))
+            except AddressTaken as error:
+                from ottla.cli.port_holder import holder_of
 
-
-def _require_free(host: str, port: int) -> None:
-    """A listening socket is made for it: two that only have an address do not exclude each other."""
-    try:
-        bind(host, port).close()
-    except AddressTaken as error:
-        from ottla.cli.port_holder import holder_of
-
-        error.hint = f"{holder_of(error.host, error.port)}: {CHOOSE_ANOTHER}"
-        raise
+                error.hint = f"{holder_of(error.host, error.port)}: {CHOOSE_ANOTHER}"
+                raise
 
 
 def _free_port(host: str) -> int:

@@ -41,7 +41,7 @@ from ottla.storage.directory.process_places import PROCESSES_FILE, PROCESSES_FOL
     "--processes",
     metavar="N",
     help="Run N broker processes that share the port and divide the partitions, on Linux; `auto` is one for each "
-    "core.  [default: as many as there were, at first 1]",
+    "core, and no fewer than before.  [default: as many as there were, at first 1]",
 )
 @click.option("--log-broker", hidden=True, help="The number of this process in the log of several.")
 @click.option(

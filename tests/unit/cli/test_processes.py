@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -78,7 +80,8 @@ def test_directory_of_other_files_is_not_changed(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["letters"]
 
 
-def test_one_process_after_several_is_a_standalone_broker(tmp_path: Path) -> None:
+def keep_two(tmp_path: Path) -> None:
+    """The directory is that of two processes."""
     disk, lock = PosixDisk(), FileLock()
     directory_identity.claim(disk, str(tmp_path), 0, lock)
     lock.release()
@@ -87,8 +90,35 @@ def test_one_process_after_several_is_a_standalone_broker(tmp_path: Path) -> Non
     brokers = (BrokerPlace(NodeId(0), FIRST_DIRECTORY, (19093,)), place_of(NodeId(1), (19094,)))
     listeners = parse_listeners("PLAINTEXT://127.0.0.1:19092", setting="listeners")
     write_places(disk, str(tmp_path), ProcessPlaces(listeners, brokers))
+
+
+def test_one_process_after_several_is_a_standalone_broker(tmp_path: Path) -> None:
+    keep_two(tmp_path)
     assert serve(tmp_path, "1") is None
-    assert read_places(disk, str(tmp_path)) is None
+    assert read_places(PosixDisk(), str(tmp_path)) is None
+
+
+def test_auto_means_no_fewer_processes_than_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_two(tmp_path)
+    monkeypatch.setattr("ottla.cli.processes.usable_cores_count", lambda: 1)
+    # Three replicas are refused with the count of processes that it would start.
+    with pytest.raises(ConfigError, match="there are 2 processes"):
+        serve(tmp_path, "auto", default_replication_factor="3")
+    monkeypatch.setattr("ottla.cli.processes.usable_cores_count", lambda: 4)
+    with pytest.raises(ConfigError, match="there are 4 processes"):
+        serve(tmp_path, "auto", default_replication_factor="5")
+
+
+def test_system_without_descriptors_of_processes_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    with pytest.raises(ConfigError, match=r"pidfd_open.*Function not implemented"):
+        serve(tmp_path, "2")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_lowered_factors_and_kept_directories_are_reported(capsys: pytest.CaptureFixture[str]) -> None:

@@ -178,6 +178,26 @@ def bind(host: str, port: int, *, listens: bool = True, shares: bool = False) ->
     return listening
 
 
+def hold(host: str, port: int, *, is_in_use: bool = False) -> socket.socket:
+    """A socket that keeps an address for processes of this user that `bind` it with `shares`, and does not listen.
+
+    Raises `ConfigError` when another program, or the holder of other processes, has the address.  With `is_in_use`
+    some of the processes have it already, so holders are not found.
+    """
+    holding = bind(host, port, listens=False, shares=is_in_use)
+    if not is_in_use:
+        # Of two that have bound the address at the same time only one can listen.
+        listen(holding)
+    # From here on only sockets that share can bind it.  To bind without REUSEADDR at first would be refused for the
+    # minute in which the kernel keeps connections that were closed.
+    holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if not is_in_use:
+        # It keeps its address, and gets no connections.
+        holding.shutdown(socket.SHUT_RDWR)
+    return holding
+
+
 def listen(listening: socket.socket) -> None:
     """Let connections wait for `Listener.start`.  Raises `ConfigError` when another socket listens at the address."""
     try:
