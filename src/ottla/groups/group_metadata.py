@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 from ottla.groups.group_log import GroupRecord, GroupRecordError
 from ottla.model.errors import WireError
 from ottla.model.identifiers import NO_TIMESTAMP
+from ottla.protocol.message_class import message
 from ottla.protocol.reader import read_message
-from ottla.protocol.schema import array, int32, int64, message, nullable_string, records, string
+from ottla.protocol.schema import array, int32, int64, nullable_string, records, string
 from ottla.protocol.writer import write_message
 
 GROUP_KEY_VERSION: Final = 2

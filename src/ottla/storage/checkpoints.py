@@ -330,26 +330,25 @@ class OffsetCheckpoint:
         self.offsets = dict(offsets)
         self._write = write
         self._writing = threading.Lock()
-        self._is_stale = False
+        self._changes_count = 0
+        # Of these changes.  A write that is under way has not made any durable.
+        self._durable_count = 0
 
     @property
     def is_stale(self) -> bool:
         """Whether the file may differ from `offsets`."""
-        return self._is_stale
+        return self._durable_count != self._changes_count
 
     def changed(self) -> None:
-        self._is_stale = True
+        self._changes_count += 1
 
     def write(self) -> None:
         """Make all changes before this call durable.  May be called in any thread.  Raises `OSError`: call it again."""
         with self._writing:
-            if not self._is_stale:
+            if not self.is_stale:
                 return
-            self._is_stale = False
-            # A copy, made in one operation of the interpreter: the loop may change the offsets meanwhile.
-            offsets = dict(self.offsets)
-            try:
-                self._write(offsets)
-            except OSError:
-                self._is_stale = True
-                raise
+            # Counted before the copy, which is made in one operation of the interpreter: the loop may change the
+            # offsets meanwhile.
+            count = self._changes_count
+            self._write(dict(self.offsets))
+            self._durable_count = count

@@ -166,7 +166,13 @@ class RunningCluster(Running):
         import ottla.client.admin.admin  # noqa: F401
 
         if isinstance(self.tree, RunningTree):
-            self.tree.wait_until_ready(check)
+            try:
+                self.tree.wait_until_ready(check)
+            except BaseException:
+                # A later start awaits those that it launches.
+                for broker in launched:
+                    broker.kill()
+                raise
         for broker in launched:
             broker.wait_until_ready(WITHIN_S, check)
         if len(launched) == len(self._brokers):

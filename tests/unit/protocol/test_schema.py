@@ -8,7 +8,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from ottla.protocol.schema import array, int32, message, opaque, string, string_array
+from ottla.protocol.message_class import message
+from ottla.protocol.schema import array, int32, opaque, string, string_array
 
 
 @message
@@ -39,13 +40,18 @@ def test_fields_are_given_by_place_or_name_and_have_their_defaults() -> None:
     assert [each.name for each in fields(Whole)] == ["count", "names", "parts"]
 
 
-def test_first_instance_and_later_ones_are_alike() -> None:
+def test_first_instance_compiles_the_constructor_and_is_like_later_ones() -> None:
     @message
     class Fresh:
         count: int = int32()
         names: list[str] = string_array()
 
-    first, second = Fresh(1), Fresh(1)
+    before = Fresh.__init__
+    first = Fresh(1)
+    compiled = Fresh.__init__
+    second = Fresh(1)
+    assert before is not compiled
+    assert Fresh.__init__ is compiled
     assert first == second
     assert first.names == []
     assert first.names is not second.names

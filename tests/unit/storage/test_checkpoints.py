@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import random
+from collections.abc import Mapping
 from uuid import UUID
 
 import pytest
@@ -8,9 +10,10 @@ import pytest
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import read_file
 from ottla.storage import checkpoints
-from ottla.storage.checkpoints import DamagedCheckpoint, parse_offsets
+from ottla.storage.checkpoints import DamagedCheckpoint, OffsetCheckpoint, parse_offsets
 from ottla.testing.memory_disk import MemoryDisk, Survival
 
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 OFFSETS = {TopicPartition("orders", 0): 12, TopicPartition("page_views", 11): 2**63 - 1}
 TOPIC_ID = UUID("12345678-9abc-4def-8123-456789abcdef")
 
@@ -157,3 +160,36 @@ def test_clean_shutdown_mark_counts_once_even_if_the_start_fails(disk: MemoryDis
     assert checkpoints.take_clean_shutdown_mark(disk, "/data")
     for seed in range(20):
         assert not checkpoints.take_clean_shutdown_mark(disk.crash(random.Random(seed)), "/data")
+
+
+def test_change_during_a_write_is_written_by_the_next_write() -> None:
+    """A change may come while a thread writes: until its own write the file lacks it."""
+    written: list[dict[TopicPartition, int]] = []
+
+    def write(offsets: Mapping[TopicPartition, int]) -> None:
+        written.append(dict(offsets))
+        if len(written) == 1:
+            assert checkpoint.is_stale, "the file is not replaced yet"
+            checkpoint.offsets[SECOND] = 2
+            checkpoint.changed()
+
+    checkpoint = OffsetCheckpoint({}, write)
+    checkpoint.offsets[FIRST] = 1
+    checkpoint.changed()
+    stale_after = []
+    for _ in range(3):
+        checkpoint.write()
+        stale_after.append(checkpoint.is_stale)
+    assert stale_after == [True, False, False]
+    assert written == [{FIRST: 1}, {FIRST: 1, SECOND: 2}]
+
+
+def test_write_that_failed_leaves_the_file_stale() -> None:
+    def write(offsets: Mapping[TopicPartition, int]) -> None:
+        raise OSError(errno.EIO, "the disk failed")
+
+    checkpoint = OffsetCheckpoint({}, write)
+    checkpoint.changed()
+    with pytest.raises(OSError, match="the disk failed"):
+        checkpoint.write()
+    assert checkpoint.is_stale

@@ -11,20 +11,10 @@ from ottla.groups.assignors import Assignment
 from ottla.groups.consumer.member import CurrentAssignment, MemberMetadata, MemberState
 from ottla.groups.group_log import GroupRecord
 from ottla.model.errors import WireError
+from ottla.protocol.message_class import message
 from ottla.protocol.primitives import INT16
 from ottla.protocol.reader import RESPONSE_ELEMENTS_MAX, read_message
-from ottla.protocol.schema import (
-    array,
-    int8,
-    int32,
-    int32_array,
-    int64,
-    message,
-    nullable_string,
-    string,
-    string_array,
-    uuid,
-)
+from ottla.protocol.schema import array, int8, int32, int32_array, int64, nullable_string, string, string_array, uuid
 from ottla.protocol.writer import write_message
 
 # The records of a consumer group in `__consumer_offsets`: Kafka's own format, field by field.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.protocol.schema import array, boolean, int16, int32, message, nullable_int32_array, nullable_string, string
+from ottla.protocol.message_class import message
+from ottla.protocol.schema import array, boolean, int16, int32, nullable_int32_array, nullable_string, string
 
 
 @message

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
+from ottla.protocol.message_class import message
 from ottla.protocol.schema import (
     array,
     boolean,
@@ -12,7 +13,6 @@ from ottla.protocol.schema import (
     int16,
     int32,
     int32_array,
-    message,
     nullable_string,
     string,
     string_array,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from ottla.protocol.message_class import message
 from ottla.protocol.schema import (
     array,
     int16,
     int32,
     int32_array,
-    message,
     nullable_array,
     nullable_string,
     nullable_string_array,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from ottla.protocol.message_class import message
 from ottla.protocol.schema import (
     array,
     boolean,
@@ -11,7 +12,6 @@ from ottla.protocol.schema import (
     int16,
     int32,
     int32_array,
-    message,
     nullable_array,
     nullable_string,
     string,

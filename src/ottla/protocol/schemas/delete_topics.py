@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.protocol.schema import array, int16, int32, message, nullable_string, string_array, uuid
+from ottla.protocol.message_class import message
+from ottla.protocol.schema import array, int16, int32, nullable_string, string_array, uuid
 
 
 @message

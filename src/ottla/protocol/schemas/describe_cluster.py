@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.protocol.schema import array, boolean, int8, int16, int32, message, nullable_string, string
+from ottla.protocol.message_class import message
+from ottla.protocol.schema import array, boolean, int8, int16, int32, nullable_string, string
 
 # No answer about authorized operations was requested (KIP-430).
 NO_AUTHORIZED_OPERATIONS: Final = -(2**31)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.protocol.schema import array, boolean, int16, int32, int32_array, int64, message, nullable_array, string
+from ottla.protocol.message_class import message
+from ottla.protocol.schema import array, boolean, int16, int32, int32_array, int64, nullable_array, string
 
 
 @message

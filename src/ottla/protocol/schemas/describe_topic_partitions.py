@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from ottla.protocol.message_class import message
 from ottla.protocol.schema import (
     array,
     boolean,
     int16,
     int32,
     int32_array,
-    message,
     nullable_int32_array,
     nullable_string,
     nullable_struct,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from ottla.protocol.message_class import message
 from ottla.protocol.schema import (
     array,
     int8,
@@ -14,7 +15,6 @@ from ottla.protocol.schema import (
     int32,
     int32_array,
     int64,
-    message,
     nullable_array,
     nullable_string,
     records,

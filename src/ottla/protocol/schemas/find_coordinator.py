@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.protocol.schema import array, int8, int16, int32, message, nullable_string, string, string_array
+from ottla.protocol.message_class import message
+from ottla.protocol.schema import array, int8, int16, int32, nullable_string, string, string_array
 
 
 @message

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.protocol.schema import array, int16, int32, int32_array, message, nullable_array, nullable_string, string
+from ottla.protocol.message_class import message
+from ottla.protocol.schema import array, int16, int32, int32_array, nullable_array, nullable_string, string
 
 
 @message

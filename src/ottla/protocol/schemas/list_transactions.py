@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.protocol.schema import (
-    array,
-    int16,
-    int32,
-    int64,
-    int64_array,
-    message,
-    nullable_string,
-    string,
-    string_array,
-)
+from ottla.protocol.message_class import message
+from ottla.protocol.schema import array, int16, int32, int64, int64_array, nullable_string, string, string_array
 
 
 @message

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.protocol.schema import array, int16, int32, message, string
+from ottla.protocol.message_class import message
+from ottla.protocol.schema import array, int16, int32, string
 
 
 @message

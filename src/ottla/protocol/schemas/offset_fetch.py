@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.protocol.message_class import message
 from ottla.protocol.schema import (
     array,
     boolean,
@@ -9,7 +10,6 @@ from ottla.protocol.schema import (
     int32,
     int32_array,
     int64,
-    message,
     nullable_array,
     nullable_string,
     string,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.protocol.schema import int16, int64, message, nullable_string, opaque
+from ottla.protocol.message_class import message
+from ottla.protocol.schema import int16, int64, nullable_string, opaque
 
 
 @message

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.protocol.schema import int16, message, string, string_array
+from ottla.protocol.message_class import message
+from ottla.protocol.schema import int16, string, string_array
 
 
 @message
