@@ -119,7 +119,10 @@ def test_status_finds_nothing_wrong(three: Processes) -> None:
 
 
 def test_killed_supervisor_leaves_the_brokers_and_the_next_one_keeps_them(tmp_path: Path) -> None:
-    with processes(tmp_path / "data", "--listen", "127.0.0.1:0", "--processes", "2") as running:
+    config = tmp_path / "server.properties"
+    config.write_text("log.segment.bytes=1048576\n")
+    flags = ("--listen", "127.0.0.1:0", "--config", str(config))
+    with processes(tmp_path / "data", *flags, "--processes", "2") as running:
         running.start()
         create_topic(running.bootstrap)
         sent, bootstrap, pids = Acknowledged(running.bootstrap), running.bootstrap, running.pids
@@ -133,15 +136,31 @@ def test_killed_supervisor_leaves_the_brokers_and_the_next_one_keeps_them(tmp_pa
         sent.send([b"after it %d" % number for number in range(60)])
         sent.flush()
         assert running.pids[0] == pids[0]
-        assert running.stop() == 0
-        assert running.pids == {}
-        # Without the flag there are as many as before, at the same ports.
-        running.arguments = ("--listen", "127.0.0.1:0")
+        pids = running.pids
+        running.kill()
+        config.write_text("log.segment.bytes=2097152\n")
+        # Brokers with other settings are stopped, in order.  Without the flag there are as many as before.
+        running.arguments = flags
         running.start()
         assert running.bootstrap == bootstrap
+        assert {*running.pids} == {0, 1}
+        assert not {*running.pids.values()} & {*pids.values()}
+        for node_id, pid in pids.items():
+            assert f"process.ended broker={node_id} pid={pid} how=stopped" in running.log
         assert values_in(running.bootstrap, 120) == sent.values
         assert running.stop(signal.SIGINT) == 0
         assert running.pids == {}
+
+
+def test_broker_that_was_not_ready_when_its_supervisor_died_is_started_again(tmp_path: Path) -> None:
+    with processes(tmp_path / "data", "--listen", "127.0.0.1:0", "--processes", "2") as running:
+        running.launch()
+        eventually(lambda: len(running.pids) == 2)
+        running.kill()
+        former = running.pids
+        running.start()
+        assert not {*running.pids.values()} & {*former.values()}
+        assert running.stop() == 0
 
 
 def test_directory_of_a_standalone_broker_gets_further_ones(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ottla.broker.net.listener import CHOOSE_ANOTHER, AddressTaken, bind, hold
+from ottla.broker.net.listener import CHOOSE_ANOTHER, AddressTaken, bind
 from ottla.broker.processes.plan import (
     admin_address,
     has_several_replicas,
@@ -17,7 +17,8 @@ from ottla.broker.processes.plan import (
     require_supported,
     settings_of,
 )
-from ottla.broker.processes.recorded import BrokerProcess
+from ottla.broker.processes.ports import hold_ports
+from ottla.broker.processes.recorded import BrokerProcess, fingerprint_of
 from ottla.broker.processes.supervisor import stop_left, supervise
 from ottla.cli.output import say
 from ottla.coordination.local import SOCKET_FILE
@@ -29,6 +30,7 @@ from ottla.model.identifiers import NodeId
 from ottla.model.listener import address_text
 from ottla.model.partition_state import NO_BROKER_EPOCH
 from ottla.model.serve_options import ServeOptions
+from ottla.model.version import __version__
 from ottla.runtime.event_loop import run
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.runtime.process import raise_open_files_limit, usable_cores_count
@@ -93,10 +95,14 @@ def serve_processes(options: ServeOptions, processes: str | None, flags: ServeFl
         }
         node_ids = [each.node_id for each in places.brokers]
         is_changed = len(node_ids) == 1 or is_resize_due(disk, data_dir, node_ids)
-        left = stop_left(
-            data_dir,
-            lambda process: not is_changed and tuple(commands.get(process.node_id, ())) == process.command,
-        )
+        fingerprint = _fingerprint(flags.config)
+
+        def is_wanted(process: BrokerProcess) -> bool:
+            # One that was not ready yet is started again: nothing would say when it is, or why it ended.
+            is_same = (process.command, process.fingerprint) == (commands.get(process.node_id), fingerprint)
+            return not is_changed and is_same and process.is_ready
+
+        left = stop_left(data_dir, is_wanted)
         _prepare_first(disk, data_dir, first_node_id, left, was_standalone=saved is None)
         if is_changed:
             # Before a directory is changed: the next start must find the brokers of an interrupted change.
@@ -105,7 +111,7 @@ def serve_processes(options: ServeOptions, processes: str | None, flags: ServeFl
         if len(node_ids) == 1:
             remove_places(disk, data_dir)
             return None
-        _hold_ports(places, {process.node_id for process in left}, closing)
+        _hold_ports(places, left, closing)
         write_places(disk, data_dir, places)
         if has_several_replicas(options):
             say("note: replicas on one machine protect against the loss of one process's directory only", err=True)
@@ -113,7 +119,10 @@ def serve_processes(options: ServeOptions, processes: str | None, flags: ServeFl
         bootstrap = ",".join(address_text(each.host, each.port) for each in places.listeners)
         admin = options.admin_listener
         uses_tls = any(each.uses_tls for each in options.listeners) or (admin is not None and admin.uses_tls)
-        return run(supervise(data_dir, commands, left, bootstrap, reloads_certificates=uses_tls))
+        supervising = supervise(
+            data_dir, commands, left, bootstrap, fingerprint=fingerprint, reloads_certificates=uses_tls
+        )
+        return run(supervising)
 
 
 def report(result: ResizeResult) -> None:
@@ -227,22 +236,27 @@ def _command(
         words += ["--admin-listen", f"{admin.url_scheme}://{address_text(admin.host, admin.port)}"]
     if flags.insecure_listen:
         words.append("--insecure-listen")
-    return (*words, "--log-level", flags.log_level, "--log-broker", str(place.node_id))
+    return (*words, "--log-level", flags.log_level, "--log-broker", str(place.node_id), "--start-line")
 
 
-def _hold_ports(places: ProcessPlaces, left: set[NodeId], closing: ExitStack) -> None:
-    """Make sure that no other program has the ports, and keep them for the brokers.  Raises `ConfigError`."""
-    for index, shared in enumerate(places.listeners):
-        addresses = [(shared.host, shared.port, bool(left))]
-        addresses += [(shared.host, each.ports[index], each.node_id in left) for each in places.brokers]
-        for host, port, is_in_use in addresses:
-            try:
-                closing.enter_context(hold(host, port, is_in_use=is_in_use))
-            except AddressTaken as error:
-                from ottla.cli.port_holder import holder_of
+def _fingerprint(config: Path | None) -> str:
+    """Raises `ConfigError`."""
+    try:
+        content = b"" if config is None else config.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{config} cannot be read: {error.strerror}", hint="is it removed at this moment?") from error
+    return fingerprint_of(__version__, content, os.environ)
 
-                error.hint = f"{holder_of(error.host, error.port)}: {CHOOSE_ANOTHER}"
-                raise
+
+def _hold_ports(places: ProcessPlaces, left: Sequence[BrokerProcess], closing: ExitStack) -> None:
+    """Raises `ConfigError`."""
+    try:
+        hold_ports(places, {process.node_id for process in left}, closing)
+    except AddressTaken as error:
+        from ottla.cli.port_holder import holder_of
+
+        error.hint = f"{holder_of(error.host, error.port)}: {CHOOSE_ANOTHER}"
+        raise
 
 
 def _free_port(host: str) -> int:

@@ -18,6 +18,7 @@ from ottla.model.http_settings import ADMIN
 from ottla.model.listener import Listener, parse_flag, parse_http
 from ottla.model.serve_options import DEFAULT_DATA_DIR, ServeOptions, serve_options
 from ottla.observe.events import DEFAULT_LEVEL, LEVEL_NAMES, start_logging
+from ottla.runtime.start_line import may_start
 from ottla.storage.directory.process_places import PROCESSES_FILE, PROCESSES_FOLDER
 
 
@@ -44,6 +45,7 @@ from ottla.storage.directory.process_places import PROCESSES_FILE, PROCESSES_FOL
     "core, and no fewer than before.  [default: as many as there were, at first 1]",
 )
 @click.option("--log-broker", hidden=True, help="The number of this process in the log of several.")
+@click.option("--start-line", is_flag=True, hidden=True, help="Wait for a line at standard input, and end without one.")
 @click.option(
     "--config",
     "config_option",
@@ -73,6 +75,7 @@ def command(
     zookeeper: str | None,
     processes: str | None,
     log_broker: str | None,
+    start_line: bool,
     config_option: Path | None,
     assignments: tuple[str, ...],
     insecure_listen: bool,
@@ -88,6 +91,8 @@ def command(
 
     With --processes a supervisor starts the brokers, holds what they share, and starts again those that end.
     """
+    if start_line and not may_start():
+        return 1
     if config_argument is not None and config_option is not None:
         raise click.UsageError("The configuration is named twice: as an argument and by --config.")
     start_logging(log_level, own_facts={} if log_broker is None else {"broker": log_broker})

@@ -33,6 +33,12 @@ class Terminate(NamedTuple):
     node_id: NodeId
 
 
+class Reload(NamedTuple):
+    """Let it load its certificates again."""
+
+    node_id: NodeId
+
+
 class Kill(NamedTuple):
     """It did not stop in time."""
 
@@ -62,7 +68,7 @@ class Finish(NamedTuple):
     status: int
 
 
-Effect = Start | Terminate | Kill | ReportReady | ReportDelay | ReportNotStarted | Finish
+Effect = Start | Terminate | Reload | Kill | ReportReady | ReportDelay | ReportNotStarted | Finish
 
 
 class _Phase(Enum):
@@ -83,12 +89,14 @@ class _Process:
         self.due_ms: int | None = None
         # Since this supervisor started.
         self.has_served = False
+        # While it starts it may have read the former certificates, and the signal would end it.
+        self.reloads_when_ready = False
 
 
 class ProcessKeeping:
     """The processes of the brokers `node_ids`.  Each call returns what to do, in order.
 
-    `serving`: those whose processes a former supervisor started, and that still run.
+    `serving`: those whose processes a former supervisor started and found ready, and that still run.
     """
 
     def __init__(self, node_ids: Iterable[NodeId], serving: Collection[NodeId] = ()) -> None:
@@ -122,6 +130,9 @@ class ProcessKeeping:
         if process.phase is not _Phase.STARTING:
             return []
         process.phase, process.has_served = _Phase.SERVING, True
+        if process.reloads_when_ready:
+            process.reloads_when_ready = False
+            return [Reload(node_id), *self._ready()]
         return self._ready()
 
     def on_ended(self, node_id: NodeId, now_ms: int) -> list[Effect]:
@@ -152,6 +163,12 @@ class ProcessKeeping:
                 effects.append(Kill(node_id))
         return effects
 
+    def reload(self) -> list[Effect]:
+        """Certificates have changed: those that start follow when they are ready."""
+        for process in self._processes.values():
+            process.reloads_when_ready = process.phase is _Phase.STARTING
+        return [Reload(node_id) for node_id, each in self._processes.items() if each.phase is _Phase.SERVING]
+
     def stop(self, now_ms: int, status: int = 0) -> list[Effect]:
         """Stop all processes at once.  A second call changes nothing."""
         if self.is_stopping:
@@ -168,6 +185,7 @@ class ProcessKeeping:
 
     def _start(self, node_id: NodeId, process: _Process, now_ms: int) -> Start:
         process.phase, process.started_ms, process.due_ms = _Phase.STARTING, now_ms, None
+        process.reloads_when_ready = False
         return Start(node_id)
 
     def _ready(self) -> list[Effect]:

@@ -5,10 +5,11 @@ A process is named by its id and the moment of its start, since ids are used aga
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import select
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -24,12 +25,17 @@ _ENDED_STATES: Final = frozenset({"Z", "X"})
 
 
 class BrokerProcess(NamedTuple):
-    """A process that a supervisor has started, and with which command."""
+    """A process that a supervisor has started, with which command and which `fingerprint` of what the command names.
+
+    `is_ready`: it has reported that it serves.
+    """
 
     node_id: NodeId
     pid: int
     start_ticks: int
     command: tuple[str, ...]
+    fingerprint: str = ""
+    is_ready: bool = False
 
 
 def start_ticks_of(pid: int) -> int | None:
@@ -63,6 +69,15 @@ def has_ended(descriptor: int, within_s: float) -> bool:
     return bool(poll.poll(within_s * 1_000))
 
 
+def fingerprint_of(version: str, config: bytes, environment: Mapping[str, str]) -> str:
+    """Of what a broker reads beside its command: the package, the file of settings, and settings of the environment."""
+    found = hashlib.sha256()
+    settings = sorted(f"{name}={text}" for name, text in environment.items() if name.startswith("OTTLA_"))
+    for part in (version.encode(), config, *map(os.fsencode, settings)):
+        found.update(b"%d:" % len(part) + part)
+    return found.hexdigest()
+
+
 def read_running(disk: Disk, folder: str) -> list[BrokerProcess]:
     """Those of the last supervisor, as far as they may run.  Raises `OSError`."""
     path = f"{folder}/{RUNNING_FILE}"
@@ -73,7 +88,14 @@ def read_running(disk: Disk, folder: str) -> list[BrokerProcess]:
         if content["boot_id"] != _boot_id():
             return []
         return [
-            BrokerProcess(NodeId(each["node_id"]), each["pid"], each["start_ticks"], tuple(each["command"]))
+            BrokerProcess(
+                NodeId(each["node_id"]),
+                each["pid"],
+                each["start_ticks"],
+                tuple(each["command"]),
+                each.get("fingerprint", ""),
+                each.get("is_ready", False),
+            )
             for each in content["processes"]
         ]
     except (ValueError, KeyError, TypeError):

@@ -1,7 +1,8 @@
 """The supervisor's process: it holds the tree, and starts, watches and stops the brokers' processes.
 
-Brokers do not end with it: they serve until their leases end, and the next supervisor finds them.  So they get no pipe
-of it.  They write to the same log, and report that they serve as to a service manager: a datagram to $NOTIFY_SOCKET.
+Brokers do not end with it: they serve until their leases end, and the next supervisor finds them in its record.  Each
+waits at its standard input until it is recorded; after that it has no pipe of the supervisor.  They write to the same
+log, and report that they serve as to a service manager: a datagram to $NOTIFY_SOCKET.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import os
 import secrets
 import signal
 import socket
+import struct
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -24,6 +27,7 @@ from ottla.broker.processes.keeping import (
     Finish,
     Kill,
     ProcessKeeping,
+    Reload,
     ReportDelay,
     ReportNotStarted,
     ReportReady,
@@ -47,6 +51,7 @@ from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.disk import Disk
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.runtime.process import READY, STOPPING, has_terminal, notify
+from ottla.runtime.start_line import START_LINE
 from ottla.storage.directory import directory_tree
 from ottla.storage.directory.process_places import folder_of
 
@@ -54,7 +59,10 @@ log = logging.getLogger(__name__)
 
 # Of brokers that a former supervisor left, and that must not be adopted.
 LEFT_STOP_WITHIN_S: Final = 60.0
+LEFT_REPORT_AFTER_S: Final = 5.0
 _NOTICE_BYTES_MAX: Final = 4_096
+# The pid, uid and gid of the sender of a notice.
+_CREDENTIALS: Final = struct.Struct("3i")
 # Of the supervisor's own service manager.
 _NOT_INHERITED: Final = frozenset({"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID"})
 
@@ -63,7 +71,7 @@ class _Watched:
     """A process that runs.  `child` is None for one that a former supervisor started."""
 
     def __init__(self, process: BrokerProcess, descriptor: int, child: subprocess.Popen[bytes] | None) -> None:
-        self.process: Final = process
+        self.process = process
         self.descriptor: Final = descriptor
         self._child: Final = child
 
@@ -96,6 +104,8 @@ class _Notices:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
             listening.setblocking(False)
+            # Any user may send to an abstract address.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             listening.bind(f"\0{name}")
         except OSError:
             listening.close()
@@ -110,7 +120,7 @@ class _Notices:
 
     def _on_notice(self, node_id: NodeId) -> None:
         with contextlib.suppress(BlockingIOError):
-            if READY.encode() in self._sockets[node_id].recv(_NOTICE_BYTES_MAX).splitlines():
+            if _is_own_ready(self._sockets[node_id]):
                 self._on_ready(node_id)
 
     def _close(self, node_id: NodeId) -> None:
@@ -118,6 +128,17 @@ class _Notices:
         if listening is not None:
             self._loop.remove_reader(listening.fileno())
             listening.close()
+
+
+def _is_own_ready(listening: socket.socket) -> bool:
+    """Whether the next datagram is READY of a process of this user.  Raises `BlockingIOError`."""
+    content, extras, _, _ = listening.recvmsg(_NOTICE_BYTES_MAX, socket.CMSG_SPACE(_CREDENTIALS.size))
+    uids = [
+        _CREDENTIALS.unpack(data)[1]
+        for level, kind, data in extras
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(data) == _CREDENTIALS.size
+    ]
+    return uids == [os.geteuid()] and READY.encode() in content.splitlines()
 
 
 class BrokerProcesses:
@@ -131,15 +152,17 @@ class BrokerProcesses:
         disk: Disk,
         clock: Clock,
         on_ready: Callable[[], None],
+        fingerprint: str = "",
     ) -> None:
-        """`left`: those that a former supervisor left, and that this one watches.  Raises `OSError`."""
+        """`left`: those that a former supervisor left serving, and that this one watches.  Raises `OSError`."""
         self._commands: Final = {node_id: tuple(command) for node_id, command in commands.items()}
+        self._fingerprint: Final = fingerprint
         self._folder: Final = folder
         self._disk: Final = disk
         self._clock: Final = clock
         self._on_ready: Final = on_ready
         self._loop: Final = asyncio.get_running_loop()
-        self._notices: Final = _Notices(self._loop, lambda node_id: self._apply(self._keeping.on_ready(node_id)))
+        self._notices: Final = _Notices(self._loop, self._on_broker_ready)
         self._watched: Final[dict[NodeId, _Watched]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.finished: Final[asyncio.Future[int]] = self._loop.create_future()
@@ -158,8 +181,7 @@ class BrokerProcesses:
         self._apply(self._keeping.stop(self._clock.monotonic_ms(), status))
 
     def reload_certificates(self) -> None:
-        for each in self._watched.values():
-            each.send(signal.SIGHUP)
+        self._apply(self._keeping.reload())
 
     def close(self) -> None:
         """Watch them no more."""
@@ -178,6 +200,8 @@ class BrokerProcesses:
                     self._start(node_id)
                 case Terminate(node_id):
                     self._send(node_id, signal.SIGTERM)
+                case Reload(node_id):
+                    self._send(node_id, signal.SIGHUP)
                 case Kill(node_id):
                     log.warning("process.killed", extra=fields(broker=node_id, hint="it did not stop in time"))
                     self._send(node_id, signal.SIGKILL)
@@ -209,8 +233,19 @@ class BrokerProcesses:
             return
         log.info("process.started", extra=fields(broker=node_id, pid=child.pid))
         # It is not reaped yet, so its id is its own.
-        process = BrokerProcess(node_id, child.pid, start_ticks_of(child.pid) or 0, command)
+        process = BrokerProcess(node_id, child.pid, start_ticks_of(child.pid) or 0, command, self._fingerprint)
         self._watch(_Watched(process, descriptor, child))
+        self._record(node_id)
+        _let_start(child)
+
+    def _on_broker_ready(self, node_id: NodeId) -> None:
+        watched = self._watched.get(node_id)
+        if watched is not None and not watched.process.is_ready:
+            watched.process = watched.process._replace(is_ready=True)
+            self._record(node_id)
+        self._apply(self._keeping.on_ready(node_id))
+
+    def _record(self, node_id: NodeId) -> None:
         try:
             write_running(self._disk, self._folder, [each.process for each in self._watched.values()])
         except OSError as error:
@@ -247,17 +282,29 @@ class BrokerProcesses:
 
 
 def _spawned(command: Sequence[str], environment: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
-    """A process, and a descriptor of it.  Raises `OSError`; then there is none."""
+    """A process that waits for `_let_start`, and a descriptor of it.  Raises `OSError`; then there is none."""
     # A separate session: a terminal's Ctrl-C is for the supervisor, and its end does not end the brokers.
     child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment, start_new_session=True
+        command,
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,
     )
     try:
         return child, os.pidfd_open(child.pid)
     except OSError:
         child.kill()
-        child.wait()
+        child.communicate()
         raise
+
+
+def _let_start(child: subprocess.Popen[bytes]) -> None:
+    assert child.stdin is not None
+    # It may have ended already.
+    with contextlib.suppress(BrokenPipeError), child.stdin:
+        child.stdin.write(START_LINE)
 
 
 class BrokerDidNotStop(OttlaError):
@@ -285,13 +332,24 @@ def stop_left(data_dir: str, is_wanted: Callable[[BrokerProcess], bool] = lambda
             log.warning("process.left", extra=fields(broker=process.node_id, pid=process.pid, does="stops"))
             stopping.append((process, descriptor))
             signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        deadline_s = time.monotonic() + LEFT_STOP_WITHIN_S
         for process, descriptor in stopping:
-            if not has_ended(descriptor, LEFT_STOP_WITHIN_S):
-                raise BrokerDidNotStop(f"broker {process.node_id}, process {process.pid}, does not stop")
+            _await_end(process, descriptor, deadline_s)
     finally:
         for _, descriptor in stopping:
             os.close(descriptor)
     return wanted
+
+
+def _await_end(process: BrokerProcess, descriptor: int, deadline_s: float) -> None:
+    """Raises `BrokerDidNotStop`."""
+    facts = {"broker": process.node_id, "pid": process.pid}
+    while not has_ended(descriptor, min(LEFT_REPORT_AFTER_S, max(0.0, deadline_s - time.monotonic()))):
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise BrokerDidNotStop(f"broker {process.node_id}, process {process.pid}, does not stop")
+        log.warning("process.left", extra=fields(**facts, does="stops", remaining_ms=round(left_s * 1_000)))
+    log.info("process.ended", extra=fields(**facts, how="stopped"))
 
 
 async def supervise(
@@ -300,6 +358,7 @@ async def supervise(
     left: Sequence[BrokerProcess],
     bootstrap: str,
     *,
+    fingerprint: str,
     reloads_certificates: bool,
 ) -> int:
     """Run the brokers until SIGTERM, SIGINT or SIGHUP, or until they cannot run; returns the exit status.
@@ -327,7 +386,7 @@ async def supervise(
             log.info("processes.ready", extra=facts)
             notify(READY)
 
-        processes = BrokerProcesses(commands, left, str(folder), disk, clock, report_ready)
+        processes = BrokerProcesses(commands, left, str(folder), disk, clock, report_ready, fingerprint)
         closing.callback(processes.close)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:

@@ -8,6 +8,7 @@ from ottla.broker.processes.keeping import (
     Finish,
     Kill,
     ProcessKeeping,
+    Reload,
     ReportDelay,
     ReportNotStarted,
     ReportReady,
@@ -124,3 +125,25 @@ def test_stop_before_the_start_ends_those_of_a_former_supervisor() -> None:
 
 def test_stop_before_the_start_of_any_broker_ends_at_once() -> None:
     assert ProcessKeeping((ONE, TWO)).stop(0) == [Finish(0)]
+
+
+def test_certificates_are_loaded_again_by_those_that_serve_and_by_others_when_they_are_ready() -> None:
+    keeping = ProcessKeeping((ONE, TWO, THREE))
+    keeping.start(0)
+    keeping.on_ready(ONE)
+    # The signal would end those that start.
+    assert keeping.reload() == [Reload(ONE)]
+    assert keeping.reload() == [Reload(ONE)]
+    assert keeping.on_ready(TWO) == [Reload(TWO)]
+    assert keeping.on_ready(THREE) == [Reload(THREE), ReportReady()]
+    assert keeping.reload() == [Reload(ONE), Reload(TWO), Reload(THREE)]
+
+
+def test_broker_that_is_started_after_certificates_have_changed_need_not_load_them_again() -> None:
+    keeping = serving()
+    assert keeping.on_ended(ONE, 1) == [Start(ONE)]
+    assert keeping.reload() == [Reload(TWO), Reload(THREE)]
+    (delay,) = keeping.on_ended(ONE, 2)
+    assert isinstance(delay, ReportDelay)
+    assert keeping.on_time(2 + delay.delay_ms) == [Start(ONE)]
+    assert keeping.on_ready(ONE) == []

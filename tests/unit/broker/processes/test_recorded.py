@@ -13,6 +13,7 @@ from ottla.broker.processes.recorded import (
     RUNNING_FILE,
     BrokerProcess,
     descriptor_of,
+    fingerprint_of,
     has_ended,
     read_running,
     start_ticks_of,
@@ -43,7 +44,7 @@ def recorded(pid: int) -> BrokerProcess:
 
 def test_processes_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_running(PosixDisk(), str(tmp_path)) == []
-    found = recorded(os.getpid())
+    found = recorded(os.getpid())._replace(fingerprint="of it", is_ready=True)
     write_running(PosixDisk(), str(tmp_path), [found])
     assert read_running(PosixDisk(), str(tmp_path)) == [found]
 
@@ -81,3 +82,26 @@ def test_process_that_was_reaped_has_no_descriptor(child: subprocess.Popen[bytes
     found = recorded(child.pid)
     child.communicate(b"\n")
     assert descriptor_of(found) is None
+
+
+def test_process_that_another_version_recorded_is_found_and_is_none_to_continue_with(tmp_path: Path) -> None:
+    found = recorded(os.getpid())._replace(fingerprint="of it", is_ready=True)
+    write_running(PosixDisk(), str(tmp_path), [found])
+    path = tmp_path / RUNNING_FILE
+    content = json.loads(path.read_text())
+    for name in ("fingerprint", "is_ready"):
+        del content["processes"][0][name]
+    path.write_text(json.dumps(content))
+    assert read_running(PosixDisk(), str(tmp_path)) == [found._replace(fingerprint="", is_ready=False)]
+
+
+def test_fingerprint_tells_versions_files_and_settings_of_the_environment_apart() -> None:
+    found = {
+        fingerprint_of("1", b"", {}),
+        fingerprint_of("2", b"", {}),
+        fingerprint_of("1", b"log.segment.bytes=1", {}),
+        fingerprint_of("1", b"", {"OTTLA_LOG_SEGMENT_BYTES": "1"}),
+        fingerprint_of("1", b"", {"OTTLA_LOG_SEGMENT_BYTES": "2"}),
+    }
+    assert len(found) == 5
+    assert fingerprint_of("1", b"", {"TERM": "dumb"}) in found
