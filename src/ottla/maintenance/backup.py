@@ -284,9 +284,8 @@ class Backup:
             )
         if directory_tree.shared_home(disk, path) == directory_tree.OF_PROCESSES:
             raise ForeignDirectory(
-                f"{path} is that of several processes (`ottla serve --processes`), and a backup has the logs of one",
-                hint="`ottla serve --processes 1 --data-dir DIR` makes one broker's directory of all; or copy topics "
-                "and groups with `ottla mirror`",
+                f"{path} belongs to one of the brokers of `ottla serve --processes`, and a backup has the logs of one",
+                hint=f"{directory_tree.how_to_own(disk, path)}; or copy topics and groups with `ottla mirror`",
             )
         if directory_tree.is_shared(disk, path):
             raise ForeignDirectory(

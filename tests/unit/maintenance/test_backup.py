@@ -333,6 +333,18 @@ def test_directory_of_a_cluster_or_without_an_owner_is_not_backed_up() -> None:
         back_up(place)
 
 
+def test_directory_of_several_processes_is_not_backed_up_and_the_way_to_a_backup_is_named() -> None:
+    place = place_of(batches=3)
+    place.close()
+    properties = disk_of(place).open("/data/meta.properties")
+    properties.write_at(properties.size_bytes(), b"ottla.tree=processes\n")
+    place.disk.make_directory("/data/processes")
+    with pytest.raises(ForeignDirectory, match="one of the brokers of `ottla serve --processes`") as caught:
+        back_up(place)
+    assert "`ottla serve --data-dir /data --processes 1`" in (caught.value.hint or "")
+    assert not place.disk.exists("/backup")
+
+
 def test_no_broker_takes_a_backup_for_its_data_directory() -> None:
     place = place_of(batches=3)
     back_up(place)

@@ -6,13 +6,14 @@ them as they were before.  So `meta.properties` records that it is shared, and w
 
 from __future__ import annotations
 
+import os.path
 import shlex
 from typing import Final
 
 from ottla.runtime.disk import Disk
 from ottla.storage import checkpoints
 from ottla.storage.directory.directory_identity import is_log
-from ottla.storage.directory.process_places import PROCESSES_FOLDER
+from ottla.storage.directory.process_places import BROKER_PREFIX, PROCESSES_FOLDER
 from ottla.storage.errors import ForeignDirectory
 
 # The tree of a standalone broker.
@@ -62,19 +63,29 @@ def require_own_tree(disk: Disk, path: str) -> None:
     """Raises `ForeignDirectory` for a directory whose tree is shared."""
     home = shared_home(disk, path)
     if home == OF_PROCESSES:
-        is_first = disk.exists(f"{path}/{PROCESSES_FOLDER}")
         raise ForeignDirectory(
             f"{path} belongs to one of the brokers of `ottla serve --processes`, which share a tree",
-            hint=f"`ottla serve --data-dir {shlex.quote(path)} --processes 1` makes it a standalone broker's again: "
-            "start and stop that first"
-            if is_first
-            else "name the data directory that they have together: the one with the folder `processes`",
+            hint=how_to_own(disk, path),
         )
     if home is not None:
         raise ForeignDirectory(
             f"{path} belongs to a broker of a cluster: its topics are in the cluster's ZooKeeper, not in the directory",
             hint="start it with --zookeeper CONNECT, or give a standalone broker its own empty --data-dir",
         )
+
+
+def how_to_own(disk: Disk, path: str) -> str:
+    """A hint: how a directory of several processes becomes that of one broker, which can be repaired and copied."""
+    folder, name = os.path.split(os.path.abspath(path))
+    data_dir = path
+    if not disk.exists(f"{path}/{PROCESSES_FOLDER}"):
+        if os.path.basename(folder) != PROCESSES_FOLDER or not name.startswith(BROKER_PREFIX):
+            return "name the data directory that they have together: the one with the folder `processes`"
+        data_dir = os.path.dirname(folder)
+    return (
+        f"stop them; `ottla serve --data-dir {shlex.quote(data_dir)} --processes 1` gives all partitions to one broker "
+        f"by renames: stop that and use {data_dir}; a start with more --processes divides them again"
+    )
 
 
 def cluster_id_of(disk: Disk, path: str) -> str | None:

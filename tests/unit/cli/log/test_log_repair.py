@@ -19,6 +19,7 @@ from ottla.records.record import Record
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.offload import run_inline
 from ottla.runtime.posix_disk import PosixDisk
+from ottla.storage.directory import directory_tree
 from ottla.storage.directory.directory_lock import FileLock
 from ottla.storage.directory.log_directory import LogDirectory
 
@@ -176,6 +177,20 @@ def test_repair_is_refused_while_the_broker_runs(data_dir: Path, capsys: pytest.
     err = capsys.readouterr().err
     assert "is in use by process" in err
     assert "hint: stop the broker first" in err
+
+
+@pytest.mark.parametrize("name", ["data", "data/processes/broker-1"])
+def test_repair_of_a_directory_of_several_processes_is_refused_with_the_way_to_it(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data" / "processes").mkdir(parents=True)
+    directory = tmp_path / name
+    make_data_directory(str(directory), 0)
+    directory_tree.mark_shared(PosixDisk(), str(directory), directory_tree.OF_PROCESSES)
+    assert run(["log", "repair", str(directory), "--execute"]) == FAILED
+    err = capsys.readouterr().err
+    assert f"{directory} belongs to one of the brokers of `ottla serve --processes`" in err
+    assert f"`ottla serve --data-dir {tmp_path / 'data'} --processes 1` gives all partitions to one broker" in err
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ def claimed() -> MemoryDisk:
     return disk
 
 
-def hint_of(disk: MemoryDisk) -> str | None:
+def hint_of(disk: MemoryDisk, path: str = DATA) -> str | None:
     with pytest.raises(ForeignDirectory) as caught:
-        require_own_tree(disk, DATA)
+        require_own_tree(disk, path)
     return caught.value.hint
 
 
@@ -43,3 +43,8 @@ def test_hint_names_the_way_to_the_tree_of_each_home() -> None:
     assert "name the data directory that they have together" in (hint_of(disk) or "")
     disk.make_directory(f"{DATA}/processes")
     assert f"`ottla serve --data-dir {DATA} --processes 1`" in (hint_of(disk) or "")
+    further = f"{DATA}/processes/broker-2"
+    disk.make_directory(further)
+    directory_identity.check_or_write(disk, further, 2, "AAAACAAAAAAAAAAAAAAABQ")
+    mark_shared(disk, further, OF_PROCESSES)
+    assert f"`ottla serve --data-dir {DATA} --processes 1`" in (hint_of(disk, further) or "")
