@@ -46,10 +46,11 @@ def read_copied_tree(path: str) -> CopiedTree:
 
 def lost_tree_of(disk: Disk, data_dir: str) -> TreeStoreError | None:
     """Why the tree of a data directory cannot be read.  None when it can, when none belongs there - in a cluster,
-    or before the first start - and for other directories.  Raises `OSError`, `DamagedCheckpoint`.
+    for further processes, or before the first start - and for other directories.  Raises `OSError`,
+    `DamagedCheckpoint`.
     """
     found: Mapping[str, str] = read_meta_properties(disk, data_dir) or {}
-    if FORMAT_NAME not in found or directory_tree.is_shared(disk, data_dir):
+    if FORMAT_NAME not in found or directory_tree.is_tree_elsewhere(disk, data_dir):
         return None
     path = f"{data_dir}/{TREE_FILE}"
     if not disk.exists(path) and directory_tree.may_have_new_tree(disk, data_dir):

@@ -23,7 +23,8 @@ from ottla.storage.checkpoints import META_PROPERTIES_FILE, read_meta_properties
 from ottla.storage.directory import directory_identity, directory_tree
 from ottla.storage.directory.directory_lock import FileLock
 from ottla.storage.directory.directory_tree import TREE_FILE
-from ottla.storage.errors import DirectoryLocked
+from ottla.storage.directory.process_places import BROKER_PREFIX, folder_of
+from ottla.storage.errors import DirectoryLocked, ForeignDirectory
 from ottla.storage.log_files import topic_partition_of
 
 # The tree cannot be read, and no later attempt will do better.
@@ -62,7 +63,7 @@ class StoppedDirectory:
                 f"{self.path}/{META_PROPERTIES_FILE} has node.id={number!r}", hint="write the number there"
             )
         self.node_id = NodeId(int(number))
-        directory_tree.require_own_tree(self.disk, self.path)
+        self._require_own_tree()
         try:
             self._lock.acquire(self.path)
         except DirectoryLocked as error:
@@ -77,6 +78,20 @@ class StoppedDirectory:
     @property
     def tree_path(self) -> str:
         return f"{self.path}/{TREE_FILE}"
+
+    def _require_own_tree(self) -> None:
+        """Raises `ForeignDirectory`."""
+        lost = lost_tree_of(self.disk, self.path)
+        if lost is not None and directory_tree.is_shared(self.disk, self.path):
+            # No process can be started that would make it one broker's.
+            folder = folder_of(self.path)
+            raise ForeignDirectory(
+                f"{self.path} is that of several processes, which have lost what they share: {lost}",
+                hint=f"stop them, move the partitions' directories from {folder}/{BROKER_PREFIX}* to {self.path}, "
+                f"move {folder} elsewhere, remove the line {directory_tree.TREE_NAME}={directory_tree.OF_PROCESSES} "
+                f"from {META_PROPERTIES_FILE}, and repair {self.path} then: it is one broker's",
+            )
+        directory_tree.require_own_tree(self.disk, self.path)
 
     def read_tree(self) -> None:
         """Once at the start; again after another part of the program has written it."""

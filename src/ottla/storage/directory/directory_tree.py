@@ -50,6 +50,12 @@ def is_shared(disk: Disk, path: str) -> bool:
     return shared_home(disk, path) is not None
 
 
+def is_tree_elsewhere(disk: Disk, path: str) -> bool:
+    """Whether the directory has no tree: in a cluster, and for processes but the first one."""
+    home = shared_home(disk, path)
+    return home == SHARED or (home == OF_PROCESSES and not disk.exists(f"{path}/{PROCESSES_FOLDER}"))
+
+
 def may_have_new_tree(disk: Disk, path: str) -> bool:
     """Whether no broker has served the directory yet, and nothing in it belongs to a topic: else its tree is lost when
     it is not there.

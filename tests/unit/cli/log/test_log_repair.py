@@ -193,6 +193,30 @@ def test_repair_of_a_directory_of_several_processes_is_refused_with_the_way_to_i
     assert f"`ottla serve --data-dir {tmp_path / 'data'} --processes 1` gives all partitions to one broker" in err
 
 
+def test_repair_of_several_processes_that_have_lost_their_tree_says_how_it_becomes_possible(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker_1 = data_dir / "processes" / "broker-1"
+    make_data_directory(str(broker_1), 1)
+    (data_dir / "orders-0").rename(broker_1 / "orders-0")
+    properties = data_dir / "meta.properties"
+    properties.write_text(properties.read_text() + "cluster.id=AAAACAAAAAAAAAAAAAAABQ\nottla.tree=processes\n")
+    (data_dir / "tree.sqlite").unlink()
+    assert run(["log", "repair", str(data_dir), "--execute"]) == FAILED
+    err = capsys.readouterr().err
+    assert f"move the partitions' directories from {data_dir}/processes/broker-* to {data_dir}" in err
+    assert "remove the line ottla.tree=processes from meta.properties" in err
+    # As it says.
+    (broker_1 / "orders-0").rename(data_dir / "orders-0")
+    (data_dir / "processes").rename(data_dir.parent / "aside")
+    properties.write_text(properties.read_text().replace("ottla.tree=processes\n", ""))
+    assert run(["log", "repair", str(data_dir), "--execute"]) == 0
+    assert "the tree is rebuilt from the logs, with 1 topic" in capsys.readouterr().out
+    logs = open_logs(data_dir)
+    assert logs.logs[ORDERS].log_end_offset == 2 * BATCHES
+    logs.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [
