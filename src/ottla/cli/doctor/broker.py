@@ -49,7 +49,7 @@ def tree_findings(disk: Disk, data_dir: str, names: Sequence[str]) -> Iterator[F
 
     `names` are the directories that are named like partitions.  Raises `OSError`.
     """
-    if directory_tree.is_shared(disk, data_dir):
+    if directory_tree.is_tree_elsewhere(disk, data_dir):
         return
     if not os.path.exists(f"{data_dir}/{TREE_FILE}") and directory_tree.may_have_new_tree(disk, data_dir):
         return
@@ -71,7 +71,9 @@ def tree_findings(disk: Disk, data_dir: str, names: Sequence[str]) -> Iterator[F
         )
         return
     yield ok(AREA, f"{TREE_FILE} has {counted(len(tree.topics.by_name), 'topic')}, and is whole")
-    gone = find_missing_logs(disk, data_dir, lambda: copied_topic_ids(f"{data_dir}/{TREE_FILE}"))
+    # The directories of further processes have other partitions of the tree.
+    has_all = not directory_tree.is_shared(disk, data_dir)
+    gone = find_missing_logs(disk, data_dir, lambda: copied_topic_ids(f"{data_dir}/{TREE_FILE}")) if has_all else []
     if gone:
         text = f"directories are gone of partitions that held records: {_listed([str(each[0]) for each in gone])}"
         yield problem(AREA, text, "restore them from a backup, or delete the topics: the broker refuses the partitions")

@@ -180,6 +180,17 @@ def test_doctor_of_a_directory_in_one_that_is_missing_finds_what_serve_will_say(
     assert f"mkdir -p {data_dir.parent}" in found["advice"]
 
 
+def test_doctor_finds_the_lost_tree_of_several_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data_dir = tmp_path / "data"
+    make_data_directory(str(data_dir), 0)
+    (data_dir / "processes").mkdir()
+    properties = data_dir / "meta.properties"
+    properties.write_text(properties.read_text() + "cluster.id=AAAACAAAAAAAAAAAAAAABQ\nottla.tree=processes\n")
+    assert run(["doctor", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--json"]) == FAILED
+    texts = [each["text"] for each in findings_of(capsys.readouterr().out)]
+    assert f"tree file {data_dir}/tree.sqlite: is missing" in texts
+
+
 def test_doctor_finds_what_is_wrong_with_a_stopped_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,6 +111,19 @@ def test_verify_of_a_data_directory_checks_those_of_its_further_processes(
     assert str(segment) in capsys.readouterr().out
 
 
+def test_verify_finds_the_lost_tree_of_several_processes_in_the_first_ones_directory(
+    partition: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {"version": "1", "node.id": "0", FORMAT_NAME: FORMAT, "cluster.id": "a", "ottla.tree": "processes"}
+    write_meta_properties(PosixDisk(), str(partition.parent), found)
+    # That of a further process has none.
+    assert run(["log", "verify", str(partition.parent)]) == 0
+    (partition.parent / "processes").mkdir()
+    capsys.readouterr()
+    assert run(["log", "verify", str(partition.parent)]) == FAILED
+    assert "tree.sqlite" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("is_deep", "expected"), [(False, 0), (True, FAILED)])
 def test_verify_finds_a_flipped_byte_of_a_record_only_when_deep(
     partition: Path, is_deep: bool, expected: int, capsys: pytest.CaptureFixture[str]
