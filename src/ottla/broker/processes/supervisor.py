@@ -16,7 +16,6 @@ import signal
 import socket
 import struct
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -58,8 +57,8 @@ from ottla.storage.directory.process_places import folder_of
 log = logging.getLogger(__name__)
 
 # Of brokers that a former supervisor left, and that must not be adopted.
-LEFT_STOP_WITHIN_S: Final = 60.0
-LEFT_REPORT_AFTER_S: Final = 5.0
+LEFT_STOP_WITHIN_MS: Final = 60_000
+LEFT_REPORT_AFTER_MS: Final = 5_000
 _NOTICE_BYTES_MAX: Final = 4_096
 # The pid, uid and gid of the sender of a notice.
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -313,7 +312,11 @@ class BrokerDidNotStop(OttlaError):
     hint = "end the process yourself (kill -9), and start again"
 
 
-def stop_left(data_dir: str, is_wanted: Callable[[BrokerProcess], bool] = lambda _: False) -> list[BrokerProcess]:
+def stop_left(
+    data_dir: str,
+    is_wanted: Callable[[BrokerProcess], bool] = lambda _: False,
+    clock: Clock = SystemClock(),  # noqa: B008 (it has no state)
+) -> list[BrokerProcess]:
     """Stop the brokers that a former supervisor left, but those that are wanted; returns these.
 
     The caller has the supervisor's lock.  Raises `BrokerDidNotStop`, `OSError`.
@@ -332,23 +335,24 @@ def stop_left(data_dir: str, is_wanted: Callable[[BrokerProcess], bool] = lambda
             log.warning("process.left", extra=fields(broker=process.node_id, pid=process.pid, does="stops"))
             stopping.append((process, descriptor))
             signal.pidfd_send_signal(descriptor, signal.SIGTERM)
-        deadline_s = time.monotonic() + LEFT_STOP_WITHIN_S
+        deadline_ms = clock.monotonic_ms() + LEFT_STOP_WITHIN_MS
         for process, descriptor in stopping:
-            _await_end(process, descriptor, deadline_s)
+            _await_end(process, descriptor, deadline_ms, clock)
     finally:
         for _, descriptor in stopping:
             os.close(descriptor)
     return wanted
 
 
-def _await_end(process: BrokerProcess, descriptor: int, deadline_s: float) -> None:
+def _await_end(process: BrokerProcess, descriptor: int, deadline_ms: int, clock: Clock) -> None:
     """Raises `BrokerDidNotStop`."""
     facts = {"broker": process.node_id, "pid": process.pid}
-    while not has_ended(descriptor, min(LEFT_REPORT_AFTER_S, max(0.0, deadline_s - time.monotonic()))):
-        left_s = deadline_s - time.monotonic()
-        if left_s <= 0:
+    remaining_ms = deadline_ms - clock.monotonic_ms()
+    while not has_ended(descriptor, max(0, min(LEFT_REPORT_AFTER_MS, remaining_ms)) / 1_000):
+        remaining_ms = deadline_ms - clock.monotonic_ms()
+        if remaining_ms <= 0:
             raise BrokerDidNotStop(f"broker {process.node_id}, process {process.pid}, does not stop")
-        log.warning("process.left", extra=fields(**facts, does="stops", remaining_ms=round(left_s * 1_000)))
+        log.warning("process.left", extra=fields(**facts, does="stops", remaining_ms=remaining_ms))
     log.info("process.ended", extra=fields(**facts, how="stopped"))
 
 

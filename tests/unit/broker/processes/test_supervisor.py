@@ -15,12 +15,19 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.processes import supervisor
-from ottla.broker.processes.recorded import RUNNING_FILE, BrokerProcess, start_ticks_of, write_running
-from ottla.broker.processes.supervisor import BrokerDidNotStop, BrokerProcesses, stop_left
+from ottla.broker.processes.recorded import RUNNING_FILE, BrokerProcess, read_running, start_ticks_of, write_running
+from ottla.broker.processes.supervisor import (
+    LEFT_REPORT_AFTER_MS,
+    LEFT_STOP_WITHIN_MS,
+    BrokerDidNotStop,
+    BrokerProcesses,
+    stop_left,
+)
 from ottla.model.identifiers import NodeId
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory.process_places import folder_of
+from tests.unit.storage.logs import HandClock
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="--processes needs Linux")
 
@@ -131,17 +138,30 @@ def stubborn(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_broker_of_a_former_supervisor_that_does_not_stop_is_named_in_the_end(
+def test_brokers_of_a_former_supervisor_have_one_time_in_which_to_stop(
     tmp_path: Path,
     stubborn: subprocess.Popen[bytes],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(supervisor, "LEFT_STOP_WITHIN_S", 0.02)
-    monkeypatch.setattr(supervisor, "LEFT_REPORT_AFTER_S", 0.001)
-    with pytest.raises(BrokerDidNotStop, match=rf"broker 1, process {stubborn.pid}, does not stop"):
-        stop_left(str(tmp_path))
-    assert "remaining_ms" in caplog.records[-1].ottla_facts  # type: ignore[attr-defined]
+    (found,) = read_running(PosixDisk(), folder_of(str(tmp_path)))
+    write_running(PosixDisk(), folder_of(str(tmp_path)), [found, found._replace(node_id=NodeId(2))])
+    clock, waited = HandClock(), []
+
+    def has_ended(descriptor: int, within_s: float) -> bool:
+        """The first one ends just before the deadline, the second one does not."""
+        clock.ms += round(within_s * 1_000)
+        waited.append(descriptor)
+        return clock.ms == LEFT_STOP_WITHIN_MS - LEFT_REPORT_AFTER_MS
+
+    monkeypatch.setattr(supervisor, "has_ended", has_ended)
+    with pytest.raises(BrokerDidNotStop, match=rf"broker 2, process {stubborn.pid}, does not stop"):
+        stop_left(str(tmp_path), clock=clock)
+    assert clock.ms == LEFT_STOP_WITHIN_MS
+    assert len({*waited}) == 2
+    reported = [record.ottla_facts for record in caplog.records]  # type: ignore[attr-defined]
+    remaining_ms = [each["remaining_ms"] for each in reported if "remaining_ms" in each]
+    assert remaining_ms == [*range(55_000, 5_000, -LEFT_REPORT_AFTER_MS)]
     assert stubborn.poll() is None
 
 
