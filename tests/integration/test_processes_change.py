@@ -13,6 +13,7 @@ from ottla import Consumer
 from ottla.client.admin.admin import Admin
 from ottla.client.wire.cluster import Cluster
 from ottla.testing.broker import RunningBroker
+from tests.command_line import ottla
 from tests.eventually import eventually
 from tests.integration.test_serve_processes import PARTITIONS_COUNT, TOPIC, create_topic, leaders_of
 from tests.running_processes import ENDS_WITHIN_S, SETTINGS, Processes, processes
@@ -107,6 +108,8 @@ def test_everything_continues_from_one_to_three_to_two_to_one(tmp_path: Path) ->
         epochs = epochs_of(broker.bootstrap)
     with processes(data, "--listen", "127.0.0.1:0", "--processes", "3") as running:
         running.start()
+        refused = ottla("backup", tmp_path / "backup", "--data-dir", data, status=1)
+        assert f"`ottla serve --data-dir {data} --processes 1`" in refused.err
         leaders_are(running.bootstrap, 3)
         assert records_at(running.bootstrap, 120) == alone.placed
         assert any(epoch > epochs[index] for index, epoch in epochs_of(running.bootstrap).items())
@@ -136,7 +139,8 @@ def test_everything_continues_from_one_to_three_to_two_to_one(tmp_path: Path) ->
         assert taken == Counter(dict.fromkeys(alone.placed | sending.placed, 1))
         assert not list((data / "processes").glob("broker-*"))
         assert running.stop() == 0
-    # It is a standalone broker's again.
+    # It is a standalone broker's again, and can be copied as the refusal said.
+    ottla("backup", tmp_path / "backup", "--data-dir", data)
     with RunningBroker(data, listen=bootstrap, settings=settings):
         leaders_are(bootstrap, 1)
 
