@@ -268,8 +268,8 @@ class LogCheckpoints:
     def opened(self, logs: Collection[Log], deleted: Iterable[LogKey], *, were_all_opened: bool) -> None:
         """These logs were opened: those that had no flushed end get one, durably, since it must exist from now on.
 
-        `deleted`: a crash may have occurred between the removal of a log and that of its record.  `were_all_opened`: of
-        those that are there, none was refused.
+        `deleted` are not there: a crash may have occurred between the removal of a log and that of its record.
+        `were_all_opened`: of those that are there, none was refused.
         """
         ends = [_end_of(log) for log in logs]
         if all(self.flushed_ends.end_of(topic_id, partition) is not None for topic_id, partition, _ in ends):

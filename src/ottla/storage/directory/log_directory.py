@@ -317,8 +317,11 @@ class LogDirectory:
             self.logs[each.topic_partition] = self._log(each, parts)
             self._unmark_flushed(each, parts.config)
         deleted = (deleted_log_of(name) for name in disk.list_directory(self.path))
-        known = (key for key in deleted if key is not None)
-        self._log_checkpoints.opened(self.logs.values(), known, were_all_opened=not self.failed)
+        # A log may have come back since its deletion (a reassignment, a change of --processes), whose record is needed.
+        here = {(each.topic_id, each.topic_partition.partition) for each in present}
+        unread = {name.partition for name in self.failed if name not in self._refused_ids}
+        gone = (key for key in deleted if key is not None and key not in here and key[1] not in unread)
+        self._log_checkpoints.opened(self.logs.values(), gone, were_all_opened=not self.failed)
 
     def _may_lack_unflushed(self, present: PartitionDirectory) -> bool:
         """Whether it acknowledged records before they were flushed.  The policy of that time counts, not the present
