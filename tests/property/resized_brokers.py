@@ -268,6 +268,17 @@ async def check_resized(
         }
         assert not extra, f"{label}: broker {node_id} has {extra} too"
         directory.abandon()
+    check_again(disk, directories, label)
+
+
+def check_again(disk: MemoryDisk, killed: Mapping[int, LogDirectory], label: str) -> None:
+    """Brokers that are killed after their first start know as much at the second one."""
+    for node_id, before in killed.items():
+        directory = open_directory(disk, node_id)
+        assert not directory.failed, f"{label}: broker {node_id} after a kill: {directory.failed}"
+        ends = {name: (log.flushed_end, log.log_end_offset) for name, log in directory.logs.items()}
+        assert ends == {name: (log.flushed_end, log.log_end_offset) for name, log in before.logs.items()}, label
+        directory.abandon()
 
 
 def check_log(log: Log, truth: LogTruth, label: str) -> None:

@@ -16,12 +16,13 @@ import pytest
 
 from ottla.coordination.embedded.node_table import NodeTable
 from ottla.maintenance import resize_steps as steps_module
-from ottla.maintenance.resize_journal import JOURNAL_FILE, Phase, ResizeJournal, write_journal
+from ottla.maintenance.resize_journal import Phase, ResizeJournal, write_journal
 from ottla.model.errors import OttlaError
 from ottla.model.identifiers import TopicPartition
 from ottla.runtime.disk import Disk, read_file, write_fully
 from ottla.runtime.event_loop import run
 from ottla.storage.directory import flushed_ends
+from ottla.storage.directory.process_places import has_unfinished_resize
 from ottla.testing.memory_disk import MemoryDisk, Operation
 
 from .distinct_disks import DistinctDisks
@@ -121,7 +122,7 @@ async def check_continued(crash: Crash, change: Change, machine: Machine, wanted
     tree = TreeInMemory(crash.tree.copy())
     disk = separate(crash.disk, change)
     await resized(disk, tree, wanted)
-    assert not disk.exists(f"{DATA}/processes/{JOURNAL_FILE}"), crash.label
+    assert not has_unfinished_resize(disk, DATA), crash.label
     for node_id in set(change.before) - set(wanted):
         assert tree.table.find(f"/brokers/generations/{node_id}") is None, crash.label
         assert not disk.exists(f"{DATA}/processes/broker-{node_id}"), crash.label

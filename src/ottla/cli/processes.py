@@ -25,6 +25,7 @@ from ottla.coordination.local import SOCKET_FILE
 from ottla.maintenance.resize import is_resize_due, resize
 from ottla.maintenance.resize_steps import ResizeResult
 from ottla.model.broker_settings import NODE_ID, TREE_SOCKET, ZOOKEEPER_CONNECT
+from ottla.model.counted import listed
 from ottla.model.errors import ConfigError
 from ottla.model.identifiers import NodeId
 from ottla.model.listener import address_text
@@ -51,6 +52,7 @@ PROCESSES_MAX: Final = 64
 # As many as there are cores, and no fewer than before.
 AUTO: Final = "auto"
 LOWERED_SHOWN_MAX: Final = 5
+LEFT_SHOWN_MAX: Final = 5
 
 
 class ServeFlags(NamedTuple):
@@ -128,13 +130,11 @@ def serve_processes(options: ServeOptions, processes: str | None, flags: ServeFl
 def report(result: ResizeResult) -> None:
     """What a user must know of a change of the number of processes."""
     if result.lowered:
-        names = ", ".join(map(str, result.lowered[:LOWERED_SHOWN_MAX]))
-        more = (
-            "" if len(result.lowered) <= LOWERED_SHOWN_MAX else f" and {len(result.lowered) - LOWERED_SHOWN_MAX} more"
-        )
-        say(f"note: there are fewer processes than {names}{more} had replicas: they have fewer now", err=True)
-    for path in result.kept_paths:
-        say(f"note: {path} has no partitions any more, and files that are not Ottla's: remove it yourself", err=True)
+        partitions = listed([*map(str, result.lowered)], LOWERED_SHOWN_MAX)
+        say(f"note: there are fewer processes than {partitions} had replicas: they have fewer now", err=True)
+    for path, names in result.kept:
+        left = f"these are left in it: {listed(names, LEFT_SHOWN_MAX)}" if names else "is a mount point or a link"
+        say(f"note: {path} has no partitions any more, and {left}: remove it yourself", err=True)
 
 
 def _count_of(text: str) -> int:

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from ottla.coordination.embedded.backend import EmbeddedBackend
+from ottla.coordination.generations import read_generation
+from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.tree import Tree
 from ottla.maintenance.resize_journal import read_journal, write_journal
 from ottla.maintenance.resize_places import Places
@@ -47,8 +49,8 @@ async def resize(data_dir: str, brokers: Sequence[NodeId]) -> ResizeResult:
 
     `brokers` are all that will be started, the first one that of `data_dir` itself; the others have, or get, their
     directories in `data_dir/processes`.  Call it before the first of them starts, with no process holding the tree's
-    file.  While the brokers are the same as before nothing is moved, and the tree is not opened.  With one broker the
-    directory is a standalone one again.
+    file.  While the brokers are the same as before nothing is moved, also where the directory of one is lost.  With one
+    broker the directory is a standalone one again.
 
     Raises `DirectoryLocked` while one of the brokers, of before or from now on, runs; `ForeignDirectory` for a
     directory that is not theirs; `StorageError`, and another `OttlaError` of the tree, for what prevents the change,
@@ -102,7 +104,7 @@ class Resizing:
         if journal is not None:
             _log.warning("resize.continued", extra=fields(path=self._data_dir, brokers=list(journal.brokers)))
             done = await ResizeSteps(places, self._tree).run(journal)
-        if places.is_due(brokers):
+        if places.is_due(brokers) and not await self._only_lacks_lost(places, brokers):
             journal = await ResizePlanning(places, self._tree).journal(brokers)
             self._disk.make_directory(places.folder)
             self._disk.sync_directory(self._data_dir)
@@ -112,6 +114,20 @@ class Resizing:
                 done.moved_count + then.moved_count,
                 done.copied_bytes + then.copied_bytes,
                 tuple(dict.fromkeys((*done.lowered, *then.lowered))),
-                (*done.kept_paths, *then.kept_paths),
+                (*done.kept, *then.kept),
             )
         return done
+
+    async def _only_lacks_lost(self, places: Places, brokers: Sequence[NodeId]) -> bool:
+        """Whether the brokers are those of before, and the directories of some are lost: they are no new ones, and
+        the others must start as they are.
+        """
+        current = set(places.current())
+        if not current.issubset(brokers) or not directory_tree.is_shared(self._disk, self._data_dir):
+            return False
+        view = await TopicRegistry(self._tree).refresh()
+        served = {node_id for _, partition in view.partitions() for node_id in partition.replicas}
+        for node_id in set(brokers) - current - served:
+            if (await read_generation(self._tree, node_id)).seen is None:
+                return False
+        return True

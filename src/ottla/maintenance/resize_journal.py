@@ -16,9 +16,9 @@ from ottla.model.identifiers import NodeId, TopicPartition, uuid_from_text, uuid
 from ottla.model.partition_state import PartitionState
 from ottla.records.checksum import crc32c
 from ottla.runtime.disk import Disk, read_file, replace_file
+from ottla.storage.directory.process_places import RESIZE_FILE
 from ottla.storage.errors import StorageError
 
-JOURNAL_FILE: Final = "resize.json"
 _VERSION: Final = 1
 
 
@@ -86,7 +86,7 @@ class ResizeJournal(NamedTuple):
 
 def read_journal(disk: Disk, folder: str) -> ResizeJournal | None:
     """None where no change is under way.  Raises `StorageError` for one that cannot be read, and `OSError`."""
-    path = f"{folder}/{JOURNAL_FILE}"
+    path = f"{folder}/{RESIZE_FILE}"
     if not disk.exists(path):
         return None
     content = read_file(disk, path)
@@ -106,12 +106,12 @@ def read_journal(disk: Disk, folder: str) -> ResizeJournal | None:
 def write_journal(disk: Disk, folder: str, journal: ResizeJournal) -> None:
     """Durably.  Raises `OSError`."""
     text = json.dumps(_encoded(journal), separators=(",", ":")).encode()
-    replace_file(disk, f"{folder}/{JOURNAL_FILE}", b"%d\n%b" % (crc32c(text), text))
+    replace_file(disk, f"{folder}/{RESIZE_FILE}", b"%d\n%b" % (crc32c(text), text))
 
 
 def remove_journal(disk: Disk, folder: str) -> None:
     """The change is complete, durably.  Raises `OSError`."""
-    disk.remove(f"{folder}/{JOURNAL_FILE}")
+    disk.remove(f"{folder}/{RESIZE_FILE}")
     disk.sync_directory(folder)
 
 

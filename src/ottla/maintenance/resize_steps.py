@@ -82,18 +82,25 @@ _OWN_FILES: Final = frozenset(
 AT_NEXT_START: Final = "it is continued at the next start, before any broker starts"
 
 
+class KeptDirectory(NamedTuple):
+    """The directory of a removed broker that remains: with what is left in it (`names`), or empty as a mount point."""
+
+    path: str
+    names: tuple[str, ...]
+
+
 class ResizeResult(NamedTuple):
     """What `resize` did.
 
     `moved_count` logs changed their broker; of these `copied_bytes` had to be copied, to another file system.
     `lowered` are the partitions that have fewer replicas now, since there are fewer brokers than they had replicas.
-    `kept_paths` are directories of removed brokers with files that are not Ottla's: those remain.
+    `kept` are directories of removed brokers that remain.
     """
 
     moved_count: int = 0
     copied_bytes: int = 0
     lowered: tuple[TopicPartition, ...] = ()
-    kept_paths: tuple[str, ...] = ()
+    kept: tuple[KeptDirectory, ...] = ()
 
 
 class ResizeSteps:
@@ -105,7 +112,7 @@ class ResizeSteps:
         self._tree = tree
         self._registry = TopicRegistry(tree)
         self._copied_bytes = 0
-        self._kept_paths: list[str] = []
+        self._kept: list[KeptDirectory] = []
 
     async def run(self, journal: ResizeJournal) -> ResizeResult:
         folder = self._places.folder
@@ -129,7 +136,7 @@ class ResizeSteps:
         # Last: nothing of it is left to do.
         remove_journal(self._disk, folder)
         lowered = tuple(each.topic_partition for each in journal.partitions if len(each.replicas) < len(each.before))
-        return ResizeResult(moved_count, self._copied_bytes, lowered, tuple(self._kept_paths))
+        return ResizeResult(moved_count, self._copied_bytes, lowered, tuple(self._kept))
 
     async def _prepare(self, journal: ResizeJournal) -> None:
         disk, places = self._disk, self._places
@@ -150,6 +157,7 @@ class ResizeSteps:
         for node_id in journal.brokers:
             arriving = [(each, move) for each in journal.partitions for move in each.moves if move.target == node_id]
             if arriving:
+                self._remove_deleted(places.path(node_id), arriving)
                 self._record(places.path(node_id), arriving)
 
     def _make(self, node_id: NodeId, own_cluster_id: str, *, is_clean: bool) -> None:
@@ -180,7 +188,7 @@ class ResizeSteps:
             return
         found = topic_of(self._disk, source)
         if found == change.topic_id or found in deleted or _is_empty(self._disk, source):
-            self._delete(path, change.topic_partition, change.topic_id)
+            self._delete(path, change.topic_partition, found or change.topic_id)
             return
         self._disk.rename(source, f"{path}/{_stray_name(change.topic_partition, found)}")
         self._disk.sync_directory(path)
@@ -193,6 +201,14 @@ class ResizeSteps:
         self._disk.rename(f"{path}/{topic_partition}", target)
         self._disk.sync_directory(path)
         remove_tree(self._disk, target)
+
+    def _remove_deleted(self, path: str, arriving: Sequence[tuple[PartitionChange, LogMove]]) -> None:
+        """What is left of deleted logs of the same topics and partitions as those that come."""
+        names = set(self._disk.list_directory(path))
+        for each, _ in arriving:
+            name = deleted_directory_name(each.topic_partition, each.topic_id.hex)
+            if name in names:
+                remove_tree(self._disk, f"{path}/{name}")
 
     def _record(self, path: str, arriving: Sequence[tuple[PartitionChange, LogMove]]) -> None:
         """What is known of the logs that will come, durably before they do."""
@@ -368,11 +384,17 @@ class ResizeSteps:
         own = [name for name in disk.list_directory(path) if name.removesuffix(".tmp") in _OWN_FILES]
         for name in sorted(own, key=lambda name: name == checkpoints.META_PROPERTIES_FILE):
             disk.remove(f"{path}/{name}")
-        if others:
-            _log.warning("broker.directory_kept", extra=fields(path=path, files_count=others))
-            self._kept_paths.append(path)
-        else:
-            disk.remove_directory(path)
+        if not others:
+            try:
+                disk.remove_directory(path)
+                return
+            except OSError as error:
+                # A mount point or a symbolic link, which the administrator made.
+                if error.errno not in (errno.EBUSY, errno.ENOTDIR, errno.ENOTEMPTY):
+                    raise
+        names = tuple(sorted(disk.list_directory(path)))
+        _log.warning("broker.directory_kept", extra=fields(path=path, files_count=len(names)))
+        self._kept.append(KeptDirectory(path, names))
 
     def _clear_directory(self, path: str, name: str, deleted: Collection[UUID]) -> bool:
         """Whether a directory beside the logs is gone from here."""

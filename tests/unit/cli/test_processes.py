@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.processes import ServeFlags, report, serve_processes
-from ottla.maintenance.resize_steps import ResizeResult
+from ottla.maintenance.resize_steps import KeptDirectory, ResizeResult
 from ottla.model.errors import ConfigError, OttlaError
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.listener import parse_listeners
@@ -29,6 +29,7 @@ from ottla.storage.directory.process_places import (
 )
 from ottla.storage.errors import ForeignDirectory
 
+KEPT = (KeptDirectory("/data/processes/broker-2", ("a.txt",)), KeptDirectory("/data/processes/broker-3", ()))
 FLAGS = ServeFlags(None, (), insecure_listen=False, log_level="info")
 
 
@@ -123,9 +124,10 @@ def test_system_without_descriptors_of_processes_is_refused_before_anything_is_w
 
 def test_lowered_factors_and_kept_directories_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     names = tuple(TopicPartition("orders", index) for index in range(7))
-    report(ResizeResult(moved_count=3, lowered=names, kept_paths=("/data/processes/broker-2",)))
+    report(ResizeResult(moved_count=3, lowered=names, kept=KEPT))
     said = capsys.readouterr().err
     assert "orders-0, orders-1, orders-2, orders-3, orders-4 and 2 more had replicas" in said
-    assert "/data/processes/broker-2 has no partitions any more" in said
+    assert "/data/processes/broker-2 has no partitions any more, and these are left in it: a.txt: remove it" in said
+    assert "/data/processes/broker-3 has no partitions any more, and is a mount point or a link: remove it" in said
     report(ResizeResult(moved_count=3))
     assert capsys.readouterr().err == ""

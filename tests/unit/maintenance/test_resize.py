@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from uuid import UUID
@@ -14,7 +15,7 @@ from ottla.coordination.reassignment import Reassigned
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Move, PartitionNode
 from ottla.maintenance.resize import resize
-from ottla.maintenance.resize_journal import JOURNAL_FILE
+from ottla.maintenance.resize_steps import KeptDirectory, ResizeResult
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.partition_state import NO_BROKER_EPOCH, ReplicaIncarnation
 from ottla.runtime.disk import replace_file
@@ -24,8 +25,11 @@ from ottla.storage import checkpoints
 from ottla.storage.directory import directory_identity, directory_tree, flushed_ends
 from ottla.storage.directory.directory_lock import FileLock
 from ottla.storage.directory.flushed_ends import read_flushed_ends
+from ottla.storage.directory.process_places import RESIZE_FILE, has_unfinished_resize
+from ottla.storage.directory.removals import remove_tree
 from ottla.storage.errors import DirectoryLocked, DiskFull, ForeignDirectory, StaleDirectory, StorageError
-from ottla.testing.memory_disk import MemoryDisk
+from ottla.storage.log_files import deleted_directory_name
+from ottla.testing.memory_disk import MemoryDisk, Operation
 from tests.property.resized_brokers import (
     BROKER_EPOCH,
     DATA,
@@ -61,7 +65,7 @@ def act(tree: TreeInMemory, step: Callable[[EmbeddedSession], Awaitable[None]]) 
 def test_logs_move_without_being_copied_and_their_records_with_them() -> None:
     machine = machine_of([1, 2], ORDERS)
     result = run(resized(machine.disk, machine.tree, [1]))
-    assert (result.moved_count, result.copied_bytes, result.lowered, result.kept_paths) == (2, 0, (), ())
+    assert (result.moved_count, result.copied_bytes, result.lowered, result.kept) == (2, 0, (), ())
     run(check_resized(machine.disk, machine.tree, [1], machine.truth, ""))
     assert not machine.disk.exists(path_of(2))
     assert not directory_tree.is_shared(machine.disk, DATA)
@@ -155,7 +159,7 @@ def test_logs_that_an_operator_keeps_go_to_the_first_directory_and_other_files_s
     machine.disk.make_directory(f"{path_of(2)}/old-0.12.34-damaged")
     machine.disk.open(f"{path_of(2)}/notes.txt", create=True).close()
     result = run(resized(machine.disk, machine.tree, [1]))
-    assert result.kept_paths == (path_of(2),)
+    assert result.kept == (KeptDirectory(path_of(2), ("notes.txt",)),)
     assert "old-0.12.34-damaged" in machine.disk.list_directory(DATA)
     assert machine.disk.list_directory(path_of(2)) == ["notes.txt"]
 
@@ -177,18 +181,74 @@ def test_log_of_a_deleted_topic_goes_with_its_broker() -> None:
     act(machine.tree, check)
 
 
+def lose_directory(machine: Machine, node_id: int) -> None:
+    for name in machine.disk.list_directory(path_of(node_id)):
+        if machine.disk.is_directory(f"{path_of(node_id)}/{name}"):
+            remove_tree(machine.disk, f"{path_of(node_id)}/{name}")
+    remove_tree(machine.disk, path_of(node_id))
+
+
 def test_missing_directory_of_a_replica_is_refused() -> None:
     machine = machine_of([1, 2], ORDERS)
-    for name in machine.disk.list_directory(path_of(2)):
-        path = f"{path_of(2)}/{name}"
-        if machine.disk.is_directory(path):
-            for each in machine.disk.list_directory(path):
-                machine.disk.remove(f"{path}/{each}")
-            machine.disk.remove_directory(path)
-        else:
-            machine.disk.remove(path)
+    lose_directory(machine, 2)
     with pytest.raises(StorageError, match="has a replica on broker 2"):
         run(resized(machine.disk, machine.tree, [1, 3]))
+
+
+def test_lost_directory_of_a_broker_lets_the_others_start_as_before() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    lose_directory(machine, 2)
+    before = machine.disk.files()
+    assert run(resized(machine.disk, machine.tree, [1, 2])) == ResizeResult()
+    assert machine.disk.files() == before
+
+
+def test_broker_that_never_started_gets_its_share_at_the_next_start() -> None:
+    """As after a start of two that ended before the second one had its directory."""
+    machine = machine_of([1], [PartitionPlace(TopicPartition("orders", index), (1,)) for index in range(2)])
+    directory_tree.mark_shared(machine.disk, DATA, directory_tree.OF_PROCESSES)
+    assert run(resized(machine.disk, machine.tree, [1, 2])).moved_count == 1
+
+
+@pytest.mark.parametrize("error", [errno.EBUSY, errno.ENOTDIR, errno.ENOTEMPTY])
+def test_directory_that_cannot_be_removed_is_kept(error: int) -> None:
+    """A mount point, a symbolic link, a file that another program makes meanwhile."""
+    machine = machine_of([1, 2], ORDERS)
+    machine.disk.faults.fail("remove_directory", error=error, times=None, path_contains="processes/broker-2")
+    assert run(resized(machine.disk, machine.tree, [1])).kept == (KeptDirectory(path_of(2), ()),)
+    assert not has_unfinished_resize(machine.disk, DATA)
+    assert machine.disk.list_directory(path_of(2)) == []
+    run(check_resized(machine.disk, machine.tree, [1], machine.truth, ""))
+    assert run(resized(machine.disk, machine.tree, [1, 2])).moved_count == 2
+
+
+def test_log_that_comes_back_keeps_its_flushed_end_beside_what_is_left_of_its_deletion() -> None:
+    """A reassignment's deletion that was delayed, and not done when the brokers were stopped."""
+    machine = machine_of([1, 2], ORDERS)
+    left = f"{DATA}/{deleted_directory_name(TopicPartition('orders', 1), topic_id('orders').hex)}"
+    machine.disk.make_directory(left)
+    machine.disk.open(f"{left}/{0:020d}.log", create=True).close()
+    run(resized(machine.disk, machine.tree, [1]))
+    assert not machine.disk.exists(left)
+    machine.disk.make_directory(left)
+    run(check_resized(machine.disk, machine.tree, [1], machine.truth, ""))
+
+
+def test_log_of_a_former_topic_that_gives_way_is_deleted_by_its_own_id() -> None:
+    """Its remains must not make the next start forget the log that came."""
+    machine = machine_of([1, 2], ORDERS)
+    path = f"{DATA}/orders-1"
+    machine.disk.make_directory(path)
+    checkpoints.write_topic_id(machine.disk, path, UUID(int=77))
+    renamed: list[str] = []
+
+    def note(operation: Operation) -> None:
+        if operation.kind == "rename":
+            renamed.append(operation.path)
+
+    machine.disk.on_operation = note
+    run(resized(machine.disk, machine.tree, [1]))
+    assert f"{path} -> {path}.{UUID(int=77).hex}-delete" in renamed
 
 
 def test_directory_of_another_clusters_broker_is_refused() -> None:
@@ -251,7 +311,7 @@ def test_copy_to_another_file_system_needs_room_there() -> None:
 
 def test_damaged_journal_is_refused() -> None:
     machine = machine_of([1, 2], ORDERS)
-    replace_file(machine.disk, f"{DATA}/processes/{JOURNAL_FILE}", b'12\n{"version":1}')
+    replace_file(machine.disk, f"{DATA}/processes/{RESIZE_FILE}", b'12\n{"version":1}')
     with pytest.raises(StorageError, match="cannot be read: its checksum"):
         run(resized(machine.disk, machine.tree, [1]))
 

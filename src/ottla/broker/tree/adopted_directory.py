@@ -23,7 +23,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.directory import directory_identity, directory_tree, log_completeness
 from ottla.storage.directory.directory_lock import FileLock
-from ottla.storage.directory.process_places import folder_of, read_places
+from ottla.storage.directory.process_places import finishing_hint, folder_of, has_unfinished_resize, read_places
 from ottla.storage.errors import DirectoryLocked
 
 
@@ -46,6 +46,10 @@ class AdoptedBroker(NamedTuple):
     ports: Sequence[int]
 
 
+class ResizeUnfinished(OttlaError):
+    """A change of the number of processes was interrupted: the tree does not name the brokers that have the logs."""
+
+
 class LogsIncomplete(OttlaError):
     """Logs of several processes lack records that their brokers reported."""
 
@@ -63,21 +67,34 @@ async def adopt_directory(settings: BrokerSettings, data_dir: str) -> Adopted:
             f"{data_dir} holds no topics of an Ottla broker: there is nothing to move",
             hint="start a broker on a new directory with --zookeeper at once",
         )
-    brokers = _brokers(disk, data_dir)
     with ExitStack() as locks:
         folder = folder_of(data_dir)
-        for path in (*([folder] if disk.exists(folder) else []), *(broker.path for broker in brokers)):
-            lock = FileLock()
-            try:
-                lock.acquire(path)
-            except DirectoryLocked as error:
-                raise DirectoryLocked(str(error), hint="stop the broker first") from None
-            locks.callback(lock.release)
+        if disk.exists(folder):
+            # A supervisor changes what is in it.
+            _lock(locks, folder)
+        if has_unfinished_resize(disk, data_dir):
+            raise ResizeUnfinished(
+                f"a change of the number of processes of {data_dir} was interrupted: logs were moved to brokers that "
+                "its tree does not name",
+                hint=f"{finishing_hint(data_dir)}; stop it, and adopt again",
+            )
+        brokers = _brokers(disk, data_dir)
+        for broker in brokers:
+            _lock(locks, broker.path)
         target = await zookeeper_backend(settings, SystemClock()).connect()
         try:
             return await _adopt(disk, data_dir, found, brokers, target)
         finally:
             await target.close()
+
+
+def _lock(locks: ExitStack, path: str) -> None:
+    lock = FileLock()
+    try:
+        lock.acquire(path)
+    except DirectoryLocked as error:
+        raise DirectoryLocked(str(error), hint="stop the broker first") from None
+    locks.callback(lock.release)
 
 
 def _brokers(disk: PosixDisk, data_dir: str) -> list[AdoptedBroker]:

@@ -36,7 +36,7 @@ from ottla.storage.directory.directory_identity import Owner, check, owner_of
 from ottla.storage.directory.directory_lock import LOCK_FILE, FileLock
 from ottla.storage.directory.directory_tree import TREE_FILE
 from ottla.storage.directory.partition_directory import find_missing_logs, is_no_log
-from ottla.storage.directory.process_places import read_places
+from ottla.storage.directory.process_places import finishing_hint, has_unfinished_resize, read_places
 from ottla.storage.errors import DirectoryLocked
 from ottla.storage.log_files import FLUSHED_ENDS_FILE, base_offsets_in, topic_partition_of
 
@@ -227,6 +227,9 @@ def stopped_findings(options: ServeOptions, node_id: int) -> Iterator[Finding]:
     if os.path.isdir(data_dir):
         try:
             yield from _directory(data_dir, node_id)
+            if has_unfinished_resize(PosixDisk(), data_dir):
+                text = f"a change of the number of processes of {data_dir} was interrupted, and no broker may start"
+                yield problem("directory", text, finishing_hint(data_dir))
             places = read_places(PosixDisk(), data_dir)
             for place in () if places is None else places.brokers[1:]:
                 if os.path.isdir(place.path(data_dir)):

@@ -33,7 +33,7 @@ from ottla.storage.directory.directory_identity import BACKUP_MANIFEST_FILE
 from ottla.storage.directory.directory_tree import TREE_FILE, is_shared
 from ottla.storage.directory.flushed_ends import read_flushed_ends
 from ottla.storage.directory.partition_directory import find_missing_logs, is_strange
-from ottla.storage.directory.process_places import directories_of
+from ottla.storage.directory.process_places import directories_of, finishing_hint, has_unfinished_resize
 from ottla.storage.log_files import LOG_SUFFIX, base_offsets_in, segment_file_name, topic_partition_of
 
 # The exit status when a batch is damaged or cannot be decoded.
@@ -98,7 +98,7 @@ def verify(paths: tuple[str, ...], is_deep: bool) -> int:
     ]
     damages_count = notes_count = 0
     whole = {os.path.abspath(path) for path in places}
-    for finding in _findings(disk, directories, whole, is_deep=is_deep):
+    for finding in (*_unfinished(disk, paths), *_findings(disk, directories, whole, is_deep=is_deep)):
         say(finding_line(finding))
         if finding.severity is Severity.DAMAGE:
             damages_count += 1
@@ -111,6 +111,13 @@ def verify(paths: tuple[str, ...], is_deep: bool) -> int:
         err=True,
     )
     return FOUND_DAMAGE if damages_count else 0
+
+
+def _unfinished(disk: PosixDisk, paths: Sequence[str]) -> Iterator[Finding]:
+    for path in paths:
+        if has_unfinished_resize(disk, path):
+            problem = f"a change of the number of processes was interrupted: {finishing_hint(path)}"
+            yield Finding(Severity.NOTE, path, -1, -1, problem)
 
 
 def _findings(

@@ -7,6 +7,7 @@ it is the supervisor's: its lock, the socket of the tree, `processes.json` and t
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -17,6 +18,8 @@ from ottla.runtime.disk import Disk, read_file, replace_file
 
 PROCESSES_FOLDER: Final = "processes"
 PROCESSES_FILE: Final = "processes.json"
+# While it is there, the number of brokers is being changed (maintenance/resize_journal.py).
+RESIZE_FILE: Final = "resize.json"
 BROKER_PREFIX: Final = "broker-"
 # Of the first broker: the data directory itself.
 FIRST_DIRECTORY: Final = "."
@@ -48,6 +51,16 @@ def folder_of(data_dir: str) -> str:
 def place_of(node_id: NodeId, ports: Sequence[int]) -> BrokerPlace:
     """Of a broker that is not the first one."""
     return BrokerPlace(node_id, f"{PROCESSES_FOLDER}/{BROKER_PREFIX}{node_id}", tuple(ports))
+
+
+def has_unfinished_resize(disk: Disk, data_dir: str) -> bool:
+    """Whether a change of the number of brokers was interrupted: logs may be at brokers that the tree does not name."""
+    return disk.exists(f"{folder_of(data_dir)}/{RESIZE_FILE}")
+
+
+def finishing_hint(data_dir: str) -> str:
+    """What a user does about `has_unfinished_resize`."""
+    return f"start `ottla serve --data-dir {shlex.quote(data_dir)}` once: it finishes the change before a broker starts"
 
 
 def read_places(disk: Disk, data_dir: str) -> ProcessPlaces | None:

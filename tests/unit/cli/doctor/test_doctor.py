@@ -219,6 +219,18 @@ def test_doctor_names_what_looks_for_damage_in_a_directory_that_was_stopped_clea
     assert f"`ottla log verify --deep {tmp_path / 'data'}` checks" in capsys.readouterr().out
 
 
+def test_doctor_reports_an_unfinished_change_of_the_number_of_processes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_data_directory(str(tmp_path / "data"), 0)
+    (tmp_path / "data" / "processes").mkdir()
+    (tmp_path / "data" / "processes" / "resize.json").touch()
+    assert run(["doctor", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--json"]) == FAILED
+    [found] = [each for each in findings_of(capsys.readouterr().out) if each["level"] == "problem"]
+    assert "was interrupted, and no broker may start" in str(found["text"])
+    assert f"start `ottla serve --data-dir {tmp_path / 'data'}` once" in str(found["advice"])
+
+
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [

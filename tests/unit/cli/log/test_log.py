@@ -17,7 +17,7 @@ from ottla.records.record import Record
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage.checkpoints import write_meta_properties
 from ottla.storage.directory.directory_identity import FORMAT, FORMAT_NAME
-from ottla.storage.directory.process_places import BrokerPlace, ProcessPlaces, place_of, write_places
+from ottla.storage.directory.process_places import RESIZE_FILE, BrokerPlace, ProcessPlaces, place_of, write_places
 
 SEGMENT = "00000000000000000000.log"
 
@@ -164,3 +164,12 @@ def test_path_that_is_no_log_is_refused(verb: str, tmp_path: Path, capsys: pytes
     assert run(["log", verb, str(tmp_path / "missing")]) == CALLED_WRONGLY
     assert run(["log", verb]) == CALLED_WRONGLY
     assert capsys.readouterr().err.count("hint: ") == 4
+
+
+def test_verify_reports_an_unfinished_change_of_the_number_of_processes(
+    partition: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (partition.parent / "processes").mkdir()
+    (partition.parent / "processes" / RESIZE_FILE).touch()
+    assert run(["log", "verify", str(partition.parent)]) == 0
+    assert "a change of the number of processes was interrupted: start `ottla serve" in capsys.readouterr().out
