@@ -59,6 +59,8 @@ _log = logging.getLogger(__name__)
 
 # No partition's name ends so: a log that is being copied from another file system.
 UNFINISHED_SUFFIX: Final = ".moving"
+# Of most file systems; the names are ASCII.
+_NAME_BYTES_MAX: Final = 255
 _COPY_BYTES: Final = 4 * MIB
 _ROOM_LEFT_BYTES: Final = 64 * MIB
 # What a data directory has beside its logs, and what goes with its broker.
@@ -190,8 +192,18 @@ class ResizeSteps:
         if found == change.topic_id or found in deleted or _is_empty(self._disk, source):
             self._delete(path, change.topic_partition, found or change.topic_id)
             return
-        self._disk.rename(source, f"{path}/{_stray_name(change.topic_partition, found)}")
+        self._disk.rename(source, f"{path}/{self._free_name(path, _stray_name(change.topic_partition, found))}")
         self._disk.sync_directory(path)
+
+    def _free_name(self, path: str, name: str) -> str:
+        """The name, or with a number in front of its suffix where another directory has it."""
+        stem, dash, suffix = name.rpartition("-")
+        number = 1
+        while self._disk.exists(f"{path}/{name}"):
+            number += 1
+            tail = f".{number}{dash}{suffix}"
+            name = stem[: _NAME_BYTES_MAX - len(tail)] + tail
+        return name
 
     def _delete(self, path: str, topic_partition: TopicPartition, topic_id: UUID) -> None:
         """Remove a log; after a crash in between the next start of its broker removes the rest."""
@@ -256,19 +268,15 @@ class ResizeSteps:
         if disk.exists(target):
             remove_tree(disk, source)  # it was copied, and is durable there
             return
-        try:
-            disk.rename(source, target)
-            return
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-        self._copy_log(source, target)
-        remove_tree(disk, source)
+        self._rename_or_copy(source, target)
 
     def _copy_log(self, source: str, target: str) -> None:
         """To another file system: whole and durable before it gets its name there."""
         disk, parent = self._disk, target.rpartition("/")[0]
         names = disk.list_directory(source)
+        for name in names:
+            if disk.is_directory(f"{source}/{name}"):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), f"{source}/{name}")
         size_bytes = sum(disk.file_size_bytes(f"{source}/{name}") for name in names)
         free_bytes = disk.free_bytes(parent)
         if free_bytes < size_bytes + _ROOM_LEFT_BYTES:
@@ -412,15 +420,21 @@ class ResizeSteps:
             target = _stray_name(topic_partition, topic_id)
         elif not name.endswith((DAMAGED_DIRECTORY_SUFFIX, STRAY_DIRECTORY_SUFFIX, CUT_DIRECTORY_SUFFIX)):
             return False
-        if disk.exists(f"{self._places.data_dir}/{target}"):
-            return False
+        data_dir = self._places.data_dir
         try:
-            disk.rename(source, f"{self._places.data_dir}/{target}")
+            self._rename_or_copy(source, f"{data_dir}/{self._free_name(data_dir, target)}")
+        except IsADirectoryError:
+            return False  # an operator has put more there than a log has
+        return True
+
+    def _rename_or_copy(self, source: str, target: str) -> None:
+        try:
+            self._disk.rename(source, target)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            return False
-        return True
+            self._copy_log(source, target)
+            remove_tree(self._disk, source)
 
 
 Read = Callable[[Disk, str], dict[TopicPartition, int]]

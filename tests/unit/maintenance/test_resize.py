@@ -14,11 +14,12 @@ from ottla.coordination.generations import read_generation
 from ottla.coordination.reassignment import Reassigned
 from ottla.coordination.topics import TopicRegistry
 from ottla.coordination.topics_view import Move, PartitionNode
+from ottla.maintenance import resize_steps
 from ottla.maintenance.resize import resize
 from ottla.maintenance.resize_steps import KeptDirectory, ResizeResult
 from ottla.model.identifiers import NodeId, TopicPartition
 from ottla.model.partition_state import NO_BROKER_EPOCH, ReplicaIncarnation
-from ottla.runtime.disk import replace_file
+from ottla.runtime.disk import read_file, replace_file
 from ottla.runtime.event_loop import run
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
@@ -162,6 +163,50 @@ def test_logs_that_an_operator_keeps_go_to_the_first_directory_and_other_files_s
     assert result.kept == (KeptDirectory(path_of(2), ("notes.txt",)),)
     assert "old-0.12.34-damaged" in machine.disk.list_directory(DATA)
     assert machine.disk.list_directory(path_of(2)) == ["notes.txt"]
+
+
+def make_log(disk: MemoryDisk, path: str, content: bytes, topic: UUID | None = None) -> None:
+    disk.make_directory(path)
+    if topic is not None:
+        checkpoints.write_topic_id(disk, path, topic)
+    disk.open(f"{path}/{0:020d}.log", create=True).write_at(0, content)
+
+
+def test_log_that_an_operator_keeps_is_copied_from_another_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resize_steps, "_ROOM_LEFT_BYTES", 0)
+    machine = machine_of([1, 2], ORDERS)
+    make_log(machine.disk, f"{path_of(2)}/old-0.12.34-cut", b"acknowledged")
+    machine.disk.faults.fail("rename", error=errno.EXDEV, times=None, path_contains="broker-2/old-0.12.34-cut -> ")
+    assert run(resized(machine.disk, machine.tree, [1])).kept == ()
+    assert read_file(machine.disk, f"{DATA}/old-0.12.34-cut/{0:020d}.log") == b"acknowledged"
+    assert not machine.disk.exists(path_of(2))
+
+
+def test_directory_that_cannot_be_copied_as_a_log_is_left_and_reported() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    for path in ("old-0.12.34-cut", "old-0.12.34-cut/notes"):
+        machine.disk.make_directory(f"{path_of(2)}/{path}")
+    machine.disk.faults.fail("rename", error=errno.EXDEV, times=None, path_contains="broker-2/old-0.12.34-cut -> ")
+    assert run(resized(machine.disk, machine.tree, [1])).kept == (KeptDirectory(path_of(2), ("old-0.12.34-cut",)),)
+
+
+def test_log_that_an_operator_keeps_gets_a_free_name_with_its_suffix() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    for path, content in ((DATA, b"first"), (path_of(2), b"second")):
+        make_log(machine.disk, f"{path}/old-0.12.34-damaged", content)
+    assert run(resized(machine.disk, machine.tree, [1])).kept == ()
+    assert read_file(machine.disk, f"{DATA}/old-0.12.34-damaged/{0:020d}.log") == b"first"
+    assert read_file(machine.disk, f"{DATA}/old-0.12.34.2-damaged/{0:020d}.log") == b"second"
+
+
+def test_log_of_another_topic_is_set_aside_beside_one_that_was_before() -> None:
+    machine = machine_of([1, 2], ORDERS)
+    stray = f"orders-1.{UUID(int=77).hex}"
+    for name in ("orders-1", f"{stray}-stray"):
+        make_log(machine.disk, f"{DATA}/{name}", name.encode(), UUID(int=77))
+    run(resized(machine.disk, machine.tree, [1]))
+    assert read_file(machine.disk, f"{DATA}/{stray}.2-stray/{0:020d}.log") == b"orders-1"
+    assert read_file(machine.disk, f"{DATA}/{stray}-stray/{0:020d}.log") == f"{stray}-stray".encode()
 
 
 def test_log_of_a_deleted_topic_goes_with_its_broker() -> None:
