@@ -343,3 +343,73 @@ def test_a_call_on_the_connection_of_a_look_up_leaves_the_look_up_its_response()
         assert cluster.look_ups.poll()
         assert cluster.look_ups.topic("t") == other
         assert len(fake.dialled) == 1
+
+
+@pytest.mark.parametrize("delays_ms", [(1_200, 400), (400, 1_200), (1_500, 500)])
+def test_a_look_up_uses_one_of_two_responses(delays_ms: tuple[int, int]) -> None:
+    fake = FakeCluster(2)
+    partitions = fake.add_topic("t", SLOW, HEALTHY)
+    with fake.client() as cluster:
+        cluster.refresh(["t"])
+        for broker, delay_ms in zip(fake.brokers.values(), delays_ms, strict=True):
+            cluster.connect_broker(broker.node_id, Deadline(fake.clock, 1_000))
+            broker.delay_ms = delay_ms
+        cluster.forget(["t"])
+        with Fetcher(cluster, dict.fromkeys(partitions, 0)) as fetcher:
+            for _ in range(10):
+                assert fetcher.poll(500) == []
+        assert cluster.look_ups.topic("t") is not None
+
+
+def looked_up(cluster: Cluster, topic: str) -> str:
+    """The outcome of one look-up."""
+    while True:
+        try:
+            found = cluster.look_ups.topic(topic)
+        except ClientError as error:
+            return type(error).__name__
+        if found is not None:
+            return found.name
+        if not cluster.look_ups.poll():
+            cluster.wait(cluster.look_ups.streams(), cluster.look_ups.wait_ms(1_000))
+
+
+def test_a_topic_that_was_missing_long_ago_may_be_missing_again_for_a_while() -> None:
+    fake = FakeCluster()
+    with fake.client() as cluster:
+        assert looked_up(cluster, "t") == "BrokerRefused"
+        fake.clock.advance(cluster.options.unknown_topic_wait_ms)
+        assert looked_up(cluster, "t") == "BrokerRefused", "no caller has looked it up meanwhile"
+        fake.add_topic("t", 1)
+        fake.clock.advance(cluster.options.retry_backoff_ms)
+        assert looked_up(cluster, "t") == "t"
+
+
+@pytest.mark.parametrize("pause_ms", [50, 500, 1_200])
+@pytest.mark.parametrize("delay_ms", [0, 2_500])
+def test_a_topic_that_is_missing_for_a_while_is_unknown(pause_ms: int, delay_ms: int) -> None:
+    fake = FakeCluster()
+    fake.brokers[1].delay_ms = delay_ms
+    with fake.client() as cluster:
+        cluster.refresh([])
+        began_ms = fake.clock.monotonic_ms()
+        limit_ms = 2 * (cluster.options.unknown_topic_wait_ms + delay_ms + pause_ms)
+        while looked_up(cluster, "t") != "UnknownTopic":
+            fake.clock.advance(pause_ms)
+            assert fake.clock.monotonic_ms() - began_ms <= limit_ms
+        assert fake.clock.monotonic_ms() - began_ms >= cluster.options.unknown_topic_wait_ms
+
+
+def test_a_partition_that_the_metadata_lacked_long_ago_is_looked_up_again() -> None:
+    fake = FakeCluster()
+    fake.add_topic("t", 1)
+    added = TopicPartition("t", 1)
+    with fake.client() as cluster:
+        assert looked_up(cluster, "t") == "t"
+        assert cluster.look_ups.leader(added) is None
+        assert looked_up(cluster, "t") == "t"
+        fake.add_topic("t", 1, 1)
+        fake.clock.advance(60_000)
+        assert cluster.look_ups.leader(added) is None
+        assert looked_up(cluster, "t") == "t"
+        assert cluster.look_ups.leader(added) is not None

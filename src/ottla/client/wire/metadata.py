@@ -78,6 +78,11 @@ class MetadataCache:
             return None
         return known[0]
 
+    def age_ms(self, name: str, now_ms: float) -> float:
+        """Of the topic's metadata; infinite when it is stale, or there is none."""
+        known = self._topics.get(name)
+        return float("inf") if known is None else now_ms - known[1]
+
     def last_known_leader_id(self, partition: TopicPartition) -> int:
         """However old; -1 when none is known."""
         known = self._topics.get(partition.topic)

@@ -35,6 +35,9 @@ from ottla.runtime.clock import Clock
 SILENT_AFTER_MS: Final = 1_000
 # Metadata v0 cannot ask for no topic at all.
 METADATA_VERSION_MIN: Final = 1
+# A caller that still waits for a topic wants it again within this time after a failure, or within twice the longest
+# pause of retries.
+WANTED_AGAIN_MS: Final = 2_000
 MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
@@ -65,6 +68,15 @@ class _Failure(NamedTuple):
 
     error: ClientError
     until: Deadline
+
+
+@dataclass(slots=True)
+class _Missing:
+    """A topic that may just have been created may be missing until `until`.  The caller that wants it again only after
+    `wanted_by` is another one, and has the whole time."""
+
+    until: Deadline
+    wanted_by: Deadline
 
 
 class TopicLookUps:
@@ -99,9 +111,9 @@ class TopicLookUps:
         self._attempts: list[_Attempt] = []
         self._round: _Round | None = None
         self._failures: dict[str, _Failure] = {}
-        # Until when a topic may be missing, since it may just have been created.
-        self._missing_until: dict[str, Deadline] = {}
-        # Partitions that the metadata did not have: it is refreshed once.
+        self._missing: dict[str, _Missing] = {}
+        self._wanted_again_ms = max(WANTED_AGAIN_MS, 2 * options.retry_backoff_max_ms)
+        # Partitions that the metadata did not have: it is refreshed once for each, when a caller wants it.
         self._unknown: set[TopicPartition] = set()
         self._has_news = False
 
@@ -122,21 +134,32 @@ class TopicLookUps:
         problem = topic_name_problem(name)
         if problem is not None:
             raise UnknownTopic(problem, hint="topic names have 1 to 249 ASCII letters, digits, '.', '_' and '-'")
-        self._wanted.setdefault(name, allow_auto_topic_creation)
+        self._want(name, may_create=allow_auto_topic_creation)
         return None
+
+    def _want(self, name: str, *, may_create: bool) -> None:
+        if name not in self._wanted:
+            missing = self._missing.get(name)
+            if missing is not None and missing.wanted_by.has_passed:
+                del self._missing[name]
+            self._wanted[name] = may_create
 
     def leader(self, partition: TopicPartition, *, allow_auto_topic_creation: bool = False) -> PartitionInfo | None:
         """The partition with its leader, as `topic`; a retriable error while it has no leader."""
         topic = self.topic(partition.topic, allow_auto_topic_creation=allow_auto_topic_creation)
         if topic is None:
             return None
-        if partition.partition not in topic.partitions and partition not in self._unknown:
+        if partition.partition not in topic.partitions and not self._was_refreshed_for(partition):
             self._unknown.add(partition)  # partitions may have been added since
             self.forget([partition.topic])
-            self._wanted.setdefault(partition.topic, allow_auto_topic_creation)
+            self._want(partition.topic, may_create=allow_auto_topic_creation)
             return None
         self._unknown.discard(partition)
         return led_partition(topic, partition, self.forget)
+
+    def _was_refreshed_for(self, partition: TopicPartition) -> bool:
+        age_ms = self._metadata.age_ms(partition.topic, self._clock.monotonic_ms())
+        return partition in self._unknown and age_ms < self._wanted_again_ms
 
     def forget(self, topics: Iterable[str]) -> None:
         """The metadata of these is stale, also that of a response on its way.  What was stale already has been
@@ -169,7 +192,8 @@ class TopicLookUps:
         """Take what has arrived, and query for what is wanted.  Whether `topic` has another answer now."""
         self._has_news = False
         for attempt in list(self._attempts):
-            self._advance(attempt)
+            if attempt in self._attempts:  # the response of another one may have ended it
+                self._advance(attempt)
         while self._wanted and self._continue():
             pass
         return self._has_news
@@ -177,6 +201,7 @@ class TopicLookUps:
     def _continue(self) -> bool:
         """Query the next broker if it is its turn; whether to look again."""
         if self._round is None:
+            self._drop_outdated()
             busy = {attempt.address for attempt in self._attempts}
             untried = deque(each for each in self._pool.in_order(self._addresses()) if each not in busy)
             self._round = _Round(untried, self._retrying.deadline(0 if untried else SILENT_AFTER_MS))
@@ -265,16 +290,24 @@ class TopicLookUps:
 
     def _settle(self, name: str, code: ErrorCode) -> None:
         if code not in MISSING:
-            self._missing_until.pop(name, None)
+            self._missing.pop(name, None)
             if code:
                 self._fail_topic(name, BrokerRefused(code, f"topic {name}"))
             return
-        until = self._missing_until.setdefault(name, self._retrying.deadline(self._options.unknown_topic_wait_ms))
-        if until.has_passed:
-            del self._missing_until[name]
+        until = self._retrying.deadline(self._options.unknown_topic_wait_ms)
+        missing = self._missing.setdefault(name, _Missing(until, until))
+        if missing.until.has_passed:
+            del self._missing[name]
             self._fail_topic(name, UnknownTopic(f"topic {name} does not exist"))
         else:
             self._fail_topic(name, BrokerRefused(code, f"topic {name}"))
+
+    def _drop_outdated(self) -> None:
+        """Of topics that callers have ceased to want."""
+        self._failures = {name: each for name, each in self._failures.items() if not each.until.has_passed}
+        self._missing = {
+            name: each for name, each in self._missing.items() if name in self._wanted or not each.wanted_by.has_passed
+        }
 
     def _none_has_answered(self, present: _Round) -> ClientError:
         silent = [CallTimedOut(f"{each.address} did not answer in time") for each in self._attempts]
@@ -295,6 +328,8 @@ class TopicLookUps:
         self._has_news = True
         until = self._retrying.deadline(self._options.retry_backoff_ms)
         self._failures[name] = _Failure(error, until)
+        if name in self._missing:
+            self._missing[name].wanted_by = self._retrying.deadline(self._wanted_again_ms)
 
 
 def led_partition(
