@@ -6,6 +6,7 @@ A request is processed when a caller waits for its answer, so several can be in 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -174,11 +175,19 @@ class FakeTransport:
         self.is_cut = False
         self.is_closed = False
         self._number = next(self._numbers)
+        self._reached_at_ms = broker.cluster.clock.monotonic_ms() + broker.silent_address_ms
 
     def connect(self, deadline: Deadline) -> None:
-        if self.broker.is_unreachable:
-            self.broker.cluster.clock.advance(round(deadline.remaining_ms))
+        clock = self.broker.cluster.clock
+        wait_ms = max(0, self._reached_at_ms - clock.monotonic_ms())
+        if self.broker.is_unreachable or deadline.remaining_ms < wait_ms:
+            clock.advance(round(deadline.remaining_ms))
             raise CallTimedOut(f"no connection to {self.broker.address} yet")
+        clock.advance(wait_ms)
+
+    def connect_wait_ms(self) -> float:
+        wait_ms = self._reached_at_ms - self.broker.cluster.clock.monotonic_ms()
+        return wait_ms if wait_ms > 0 else math.inf
 
     def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
         if self.is_cut:
@@ -257,8 +266,13 @@ class FakeBroker:
         self.is_unreachable = False
         # It reads no such requests from its connections, nor what follows them.
         self.unread_apis: set[ApiKey] = set()
+        # So long the first IP address of its host is tried, of which nothing comes.
+        self.silent_address_ms = 0
         # So long an answer is on its way.
         self.delay_ms = 0
+        # Responses to fetches come in pieces of this size, with this time between two of them.
+        self.fetch_piece_bytes = 1 << 30
+        self.fetch_piece_ms = 0
         # It knows the other brokers, and no topics.
         self.is_behind = False
         # It knows of later leaders, with these epochs, than the others do.
@@ -305,7 +319,11 @@ class FakeBroker:
             version, message = answer
             body = encode_response(api, version, message)
             frame = response_frame(api, version, header.correlation_id, body)
-            connection.arriving.append((self.cluster.clock.monotonic_ms() + self.delay_ms, bytes(frame)))
+            arrives_ms = self.cluster.clock.monotonic_ms() + self.delay_ms
+            piece_bytes = self.fetch_piece_bytes if api is ApiKey.FETCH else len(frame)
+            for start in range(0, len(frame), piece_bytes):
+                connection.arriving.append((arrives_ms, bytes(frame[start : start + piece_bytes])))
+                arrives_ms += self.fetch_piece_ms
 
     def _answer(self, api: ApiKey, version: int, body: memoryview) -> tuple[int, object] | None:
         if api is ApiKey.API_VERSIONS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import pytest
@@ -24,7 +24,7 @@ from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.records.builder import build_batch
 from ottla.records.record import Record
-from tests.unit.client.fake_cluster import FakeBroker, FakeCluster, Fault
+from tests.unit.client.fake_cluster import FakeBroker, FakeCluster, Fault, R
 from tests.unit.client.fake_sasl import PASSWORD, USERNAME, FakeSasl
 from tests.unit.client.producing.sending import Sending
 from tests.unit.client.streams.scripted import Desk
@@ -359,6 +359,119 @@ def test_a_look_up_uses_one_of_two_responses(delays_ms: tuple[int, int]) -> None
             for _ in range(10):
                 assert fetcher.poll(500) == []
         assert cluster.look_ups.topic("t") is not None
+
+
+def test_a_look_up_that_closes_a_silent_connection_ends_the_other_requests_on_it() -> None:
+    fake = FakeCluster(2)
+    (partition,) = fake.add_topic("t", SLOW)
+    fake.add_topic("u", HEALTHY)
+    with fake.client() as cluster:
+        cluster.refresh(["t"])
+        cluster.connect_broker(SLOW, Deadline(fake.clock, 1_000))
+        is_silent_to(ApiKey.METADATA, ApiKey.LIST_OFFSETS)(fake.brokers[SLOW])
+        places = OffsetLookUps(cluster, IsolationLevel.READ_UNCOMMITTED)
+        places.ask(partition, LATEST)
+        assert cluster.look_ups.topic("u") is None
+        began_ms = fake.clock.monotonic_ms()
+        (found,) = until_found(cluster, places)
+        assert isinstance(found.answers, ClientError)
+        assert fake.clock.monotonic_ms() - began_ms <= 1_100
+
+
+def test_a_host_whose_first_ip_address_is_silent_is_reached_when_the_next_one_is_due() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fake.partitions[partition].append(batch())
+    fake.brokers[1].silent_address_ms = 900
+    with fake.client() as cluster:
+        with RawProducer(cluster) as producer:
+            producer.send(partition, batch())
+            [result] = producer.poll(60_000)
+            assert result.error is None
+        assert fake.clock.monotonic_ms() <= 2 * 1_000  # for the metadata, and to the leader
+        with Fetcher(cluster, {partition: 0}) as fetcher:
+            assert fetcher.poll(60_000)
+        assert fake.clock.monotonic_ms() <= 3 * 1_000
+    with fake.client() as cluster:
+        places = OffsetLookUps(cluster, IsolationLevel.READ_UNCOMMITTED)
+        places.ask(partition, LATEST)
+        until_found(cluster, places)
+    assert fake.clock.monotonic_ms() <= 4 * 1_000
+
+
+def test_a_connection_for_offsets_is_opened_further_when_the_next_ip_address_is_due() -> None:
+    fake = FakeCluster(2)
+    (partition,) = fake.add_topic("t", SLOW)
+    fake.brokers[SLOW].silent_address_ms = 900
+    with fake.client(bootstrap=str(fake.brokers[HEALTHY].address)) as cluster:
+        cluster.refresh(["t"])
+        places = OffsetLookUps(cluster, IsolationLevel.READ_UNCOMMITTED)
+        places.ask(partition, LATEST)
+        assert places.poll() == []
+        assert places.wait_ms(60_000) == 900
+
+
+def test_a_look_up_that_has_failed_opens_its_connection_further() -> None:
+    fake = FakeCluster()
+    fake.brokers[1].silent_address_ms = 5_000
+    with fake.client() as cluster:
+        look_ups = cluster.look_ups
+        assert look_ups.topic("t") is None
+        look_ups.poll()
+        cluster.wait(look_ups.streams(), look_ups.wait_ms(60_000))
+        assert look_ups.poll()
+        with pytest.raises(CallTimedOut):
+            look_ups.topic("t")
+        assert look_ups.wait_ms(60_000) == 4_000
+
+
+def test_a_fetch_without_a_response_ends_with_its_time_during_a_longer_poll() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    fake.partitions[partition].append(batch())
+    faults = [Fault.SILENCE]
+    fake.brokers[1].fault_of = lambda api: faults.pop() if api is ApiKey.FETCH and faults else None
+    with fake.client() as cluster, Fetcher(cluster, {partition: 0}) as fetcher:
+        assert fetcher.poll(120_000)
+        assert fake.clock.monotonic_ms() <= cluster.options.request_timeout_ms + 1_000
+
+
+def test_a_response_that_comes_in_pieces_does_not_delay_what_is_due() -> None:
+    fake = FakeCluster(2)
+    for partition in fake.add_topic("t", SLOW, HEALTHY):
+        for _ in range(20):
+            fake.partitions[partition].append(batch())
+    faults = [Fault.CUT_BEFORE]
+    fake.brokers[HEALTHY].fault_of = lambda api: faults.pop() if api is ApiKey.FETCH and faults else None
+    fake.brokers[SLOW].fetch_piece_bytes, fake.brokers[SLOW].fetch_piece_ms = 1, 1
+    positions = {TopicPartition("t", 0): 0, TopicPartition("t", 1): 0}
+    with (
+        fake.client(bootstrap=str(fake.brokers[HEALTHY].address)) as cluster,
+        Fetcher(cluster, positions) as fetcher,
+    ):
+
+        def wait(streams: Iterable[R], timeout_ms: float) -> list[R]:
+            """As a system, which returns what arrives within the time."""
+            waited_for = list(streams)
+            return fake.wait(waited_for, timeout_ms) or fake.wait(waited_for, 0)
+
+        cluster.wait = wait
+        [fetched] = fetcher.poll(60_000)
+        assert fetched.partition == TopicPartition("t", 1)
+        assert fake.clock.monotonic_ms() <= 500
+
+
+def test_batches_expire_in_the_middle_of_a_poll() -> None:
+    fake = FakeCluster()
+    (partition,) = fake.add_topic("t", 1)
+    with fake.client() as cluster, RawProducer(cluster, ProducerOptions(delivery_timeout_ms=2_000)) as producer:
+        producer.identify()
+        cluster.refresh(["t"])
+        is_silent_to(ApiKey.API_VERSIONS)(fake.brokers[1])
+        producer.send(partition, batch())
+        (result,) = producer.poll(60_000)
+        assert isinstance(result.error, CallTimedOut)
+        assert fake.clock.monotonic_ms() <= 3_000
 
 
 def looked_up(cluster: Cluster, topic: str) -> str:

@@ -120,6 +120,8 @@ class FetchMachine:
         self._positions.pop(partition, None)
         self._failures = [failure for failure in self._failures if failure.partition != partition]
         self._postponed.clear(partition)
+        if self._doubts and not any(each.topic == partition.topic for each in self._positions):
+            self._doubts.pop(partition.topic, None)  # a later `seek` may find another broker that lags behind
 
     def fetchable(self) -> list[TopicPartition]:
         """The partitions that may go into a fetch now, if their leader has none in flight."""

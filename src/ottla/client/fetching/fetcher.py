@@ -220,21 +220,24 @@ class Fetcher:
         Also: whether it was woken.
         """
         fetched: list[FetchedPartition] = []
+        remaining_ms = self._machine.next_try_ms(deadline.remaining_ms)
+        wakes = [] if self._wake is None else [self._wake]
+        beside = [] if self._beside is None else self._beside.streams()
+        polled = [*self._opening, *self._look_ups.streams(), *beside]
+        if not self._leaders and not wakes and not polled:
+            self._cluster.retrying.sleep_ms(remaining_ms)
+            return [], False
+        if polled:
+            steps_ms = [each.opening_wait_ms for each in self._opening]
+            remaining_ms = min([self._look_ups.wait_ms(remaining_ms), *steps_ms])
+            if self._beside is not None:
+                remaining_ms = self._beside.wait_ms(remaining_ms)
+        late_ms = [leader.flight.deadline.remaining_ms for leader in self._leaders.values()]
+        # When there is something to do although nothing has arrived.
+        due = self._cluster.retrying.deadline(min([remaining_ms, *late_ms]))
+        streams: list[Readable] = [*self._leaders.values(), *polled, *wakes]
         while True:
-            remaining_ms = self._machine.next_try_ms(deadline.remaining_ms)
-            wakes = [] if self._wake is None else [self._wake]
-            beside = [] if self._beside is None else self._beside.streams()
-            polled = [*self._opening, *self._look_ups.streams(), *beside]
-            if not self._leaders and not wakes and not polled:
-                self._cluster.retrying.sleep_ms(remaining_ms)
-                return [], False
-            if polled:
-                steps_ms = [each.step_remaining_ms for each in self._opening]
-                remaining_ms = min([self._look_ups.wait_ms(remaining_ms), *steps_ms])
-                if self._beside is not None:
-                    remaining_ms = self._beside.wait_ms(remaining_ms)
-            streams: list[Readable] = [*self._leaders.values(), *polled, *wakes]
-            ready = self._cluster.wait(streams, remaining_ms)
+            ready = self._cluster.wait(streams, due.remaining_ms)
             is_partial = False
             for leader in list(self._leaders.values()):
                 if leader in ready:
@@ -244,12 +247,12 @@ class Fetcher:
                 elif leader.flight.deadline.has_passed:
                     self._give_up(leader)
             # Nothing else has happened: a response comes in pieces.
-            if not (is_partial and len(ready) == 1) or deadline.has_passed:
+            if not (is_partial and len(ready) == 1) or due.has_passed:
                 break
         if fetched:
             self._send()
         is_woken = self._wake in ready or any(each in ready for each in beside)
-        return fetched, is_woken or (bool(beside) and not ready)
+        return fetched, is_woken or (bool(beside) and (not ready or due.has_passed))
 
     def _give_up(self, leader: _Leader) -> None:
         late = CallTimedOut(f"{leader.connection.address} did not answer a fetch")
@@ -264,9 +267,10 @@ class Fetcher:
             self._lose(leader.leader_id, error)
             return []
         if outcomes is None:
-            if leader.flight.deadline.has_passed:
-                self._give_up(leader)
-            return None
+            if not leader.flight.deadline.has_passed:
+                return None
+            self._give_up(leader)
+            return []
         del self._leaders[leader.leader_id]
         fetched = self._machine.on_answer(leader.leader_id, outcomes)
         self._forget_stale_topics()

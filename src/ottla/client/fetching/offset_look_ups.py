@@ -79,7 +79,7 @@ class OffsetLookUps:
 
     def wait_ms(self, limit_ms: float) -> float:
         """How long to wait for the streams; at most `limit_ms`."""
-        steps_ms = [each.step_remaining_ms for each in self._opening]
+        steps_ms = [each.opening_wait_ms for each in self._opening]
         late_ms = [flight.within.remaining_ms for flight in self._flights.values()]
         return min([limit_ms, *steps_ms, *late_ms])
 
@@ -90,6 +90,9 @@ class OffsetLookUps:
         self._opening = []
         if self._wanted:
             self._send()
+            for leader_id, flight in list(self._flights.items()):
+                if not flight.connection.is_open:  # a look-up of a leader has closed it
+                    self._land(leader_id, flight)
         found, self._found = self._found, []
         return found
 

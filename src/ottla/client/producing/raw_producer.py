@@ -20,8 +20,8 @@ from ottla.model.identifiers import TopicPartition
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-# The longest wait in a flush: then it checks for expired batches.
-FLUSH_STEP_MS: Final = 1_000
+# The longest wait: then it checks for expired batches.
+STEP_MS: Final = 1_000
 # The first version with every codec (KIP-110).
 _VERSION_MIN: Final = 7
 # The first version whose transactional batches add their partitions to the transaction (KIP-890).
@@ -134,7 +134,7 @@ class RawProducer:
         self._machine.add(partition, batch, tag, give_up)
         self._dispatch()
         while self._machine.buffered_bytes > self._options.buffer_bytes_max:
-            self._step(self._cluster.retrying.deadline(self._request_ms))
+            self._step(self._cluster.retrying.deadline(STEP_MS))
 
     def resume(self, partition: TopicPartition) -> None:
         """A partition that `halts_on_refusal` has halted takes batches again; everything of it must be settled."""
@@ -159,9 +159,9 @@ class RawProducer:
         """The results so far, or the first to arrive within `timeout_ms`."""
         deadline = self._cluster.retrying.deadline(timeout_ms)
         if self._machine.pending_count:
-            self._step(deadline if not self._machine.results else self._cluster.retrying.deadline(0))
+            self._step(deadline.at_most(0 if self._machine.results else STEP_MS))
         while not self._machine.results and self._machine.pending_count and not deadline.has_passed:
-            self._step(deadline)
+            self._step(deadline.at_most(STEP_MS))
         return self._machine.take_results()
 
     def flush(self, timeout_ms: float | None = None) -> list[BatchResult]:
@@ -171,8 +171,7 @@ class RawProducer:
         """
         until = None if timeout_ms is None else self._cluster.retrying.deadline(timeout_ms)
         while self._machine.pending_count and not (until is not None and until.has_passed):
-            # In steps, since a batch may expire in the middle of a wait.
-            step_ms = FLUSH_STEP_MS if until is None else min(until.remaining_ms, FLUSH_STEP_MS)
+            step_ms = STEP_MS if until is None else min(until.remaining_ms, STEP_MS)
             self._step(self._cluster.retrying.deadline(step_ms))
         return self._machine.take_results()
 
@@ -298,7 +297,7 @@ class RawProducer:
                 self._cluster.retrying.sleep_ms(timeout_ms)
             return
         if looking or self._opening:
-            steps_ms = [each.step_remaining_ms for each in self._opening]
+            steps_ms = [each.opening_wait_ms for each in self._opening]
             timeout_ms = min([self._look_ups.wait_ms(timeout_ms), *steps_ms])
         streams: list[Readable] = [*busy.values(), *self._opening, *looking]
         ready = self._cluster.wait(streams, timeout_ms)

@@ -79,8 +79,8 @@ class FrameReader:
 
     @property
     def has_buffered(self) -> bool:
-        """Whether a part of the next frame has arrived."""
-        return self._end > self._start
+        """Whether `read` has something to do with what has arrived: not with a part of a length."""
+        return self._end - self._start >= LENGTH_PREFIX.size
 
     def read(self, receive_into: ReceiveInto) -> memoryview:
         """The next frame without its length.  Raises WireError for an impossible length.
@@ -303,13 +303,17 @@ class Connection:
         self._is_silent = True
 
     @property
-    def step_remaining_ms(self) -> float:
-        """The time until the present step of the opening is late; `continue_opening` raises then."""
-        return math.inf if self._opening is None else self._opening.within.remaining_ms
+    def opening_wait_ms(self) -> float:
+        """How long `continue_opening` has nothing to do while nothing arrives: until the present step is late, and it
+        raises, or until another IP address of the broker is due."""
+        if self._opening is None:
+            return math.inf
+        step_ms = self._opening.within.remaining_ms
+        return min(step_ms, self._transport.connect_wait_ms()) if self._is_connecting else step_ms
 
     def continue_opening(self) -> bool:
         """As `finish_opening`, without waiting: whether it is open.  It is called again when the connection can be read
-        (while it is connecting: written), and when the time of the step is over."""
+        (while it is connecting: written), and after `opening_wait_ms`."""
         was_silent = self._is_silent
         try:
             self.finish_opening(Deadline(self._clock, 0))

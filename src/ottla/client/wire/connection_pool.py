@@ -69,8 +69,7 @@ class ConnectionPool:
     def poll(self, address: Address) -> Connection | None:
         """As `connect`, without waiting: None while it is opened.
 
-        The caller waits for the connections of `opening`, and calls again: also when the time of their step is over,
-        for the error.
+        The caller waits for the connections of `opening`, at most for their `opening_wait_ms`, and calls again.
         """
         connection = self._connections.get(address)
         if connection is None or not (connection.is_opening or connection.is_fresh):

@@ -182,11 +182,10 @@ class TopicLookUps:
 
     def wait_ms(self, limit_ms: float) -> float:
         """How long to wait for the streams; at most `limit_ms`."""
-        if self._round is None:
-            return limit_ms
+        next_ms = [] if self._round is None else [self._round.next_at.remaining_ms]
         late_ms = (attempt.within.remaining_ms for attempt in self._attempts if attempt.within is not None)
-        steps_ms = (each.step_remaining_ms for each in self.streams())
-        return min(limit_ms, self._round.next_at.remaining_ms, *late_ms, *steps_ms)
+        steps_ms = (each.opening_wait_ms for each in self.streams())
+        return min([limit_ms, *next_ms, *late_ms, *steps_ms])
 
     def poll(self) -> bool:
         """Take what has arrived, and query for what is wanted.  Whether `topic` has another answer now."""

@@ -34,6 +34,11 @@ class Transport(Protocol):
         """Complete the connection that `Dial` has started.  After CallTimedOut it may be called again."""
         ...
 
+    def connect_wait_ms(self) -> float:
+        """How long `connect` has nothing to do while the stream cannot be written: until another IP address of the peer
+        is due; infinite where there is none."""
+        ...
+
     def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
         """Send all pieces, in order.  After CallTimedOut the rest of them is kept for `finish_sending`."""
         ...
@@ -118,11 +123,12 @@ class _Hosts:
 
     def limit(self, deadline: Deadline) -> Deadline:
         """Until when to wait for the present one."""
-        return deadline if len(self._left) == 1 else deadline.at_most(self._until.remaining_ms)
+        return deadline.at_most(self.next_due_ms)
 
     @property
-    def is_next_due(self) -> bool:
-        return len(self._left) > 1 and self._until.has_passed
+    def next_due_ms(self) -> float:
+        """The time until the next one is due; infinite where there is none."""
+        return math.inf if len(self._left) == 1 else self._until.remaining_ms
 
 
 class TcpTransport:
@@ -163,7 +169,7 @@ class TcpTransport:
         try:
             while True:
                 if not self._wait(select.POLLOUT, hosts.limit(deadline), f"{late}: {BrokerUnreachable.hint}"):
-                    if not hosts.is_next_due:
+                    if hosts.next_due_ms > 0:
                         raise CallTimedOut(late, hint=BrokerUnreachable.hint)
                     self._socket.close()
                     self._socket = hosts.skip()
@@ -179,6 +185,9 @@ class TcpTransport:
         except OSError as error:
             raise _unreachable(self._peer, error) from error
         self._hosts = None
+
+    def connect_wait_ms(self) -> float:
+        return math.inf if self._hosts is None else self._hosts.next_due_ms
 
     def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
         views = [memoryview(piece).cast("B") for piece in pieces]
@@ -279,15 +288,17 @@ class Wait(Protocol):
 
 
 def wait_readable(streams: Iterable[R], timeout_ms: float) -> list[R]:
-    """Those that are readable, broken, or can be written and wait for that; empty after `timeout_ms`."""
+    """Those that are readable, broken, or can be written and wait for that; empty after `timeout_ms`.
+
+    One that has buffered bytes keeps no other from its turn.
+    """
     by_descriptor = {stream.fileno(): stream for stream in streams}
-    buffered = [stream for stream in by_descriptor.values() if stream.has_buffered()]
-    if buffered:
-        return buffered
+    ready = {descriptor for descriptor, stream in by_descriptor.items() if stream.has_buffered()}
     poll = select.poll()
     for descriptor, stream in by_descriptor.items():
         poll.register(descriptor, select.POLLIN | (select.POLLOUT if stream.waits_to_write else 0))
-    return [by_descriptor[descriptor] for descriptor, _ in poll.poll(max(0.0, timeout_ms))]
+    ready.update(descriptor for descriptor, _ in poll.poll(0 if ready else max(0.0, timeout_ms)))
+    return [stream for descriptor, stream in by_descriptor.items() if descriptor in ready]
 
 
 def _without_first(pieces: list[memoryview], sent: int) -> list[memoryview]:

@@ -173,3 +173,15 @@ def test_a_refusal_that_passes_is_tried_again() -> None:
     reader.answer({T0: BrokerRefused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t-0")})
     assert reader.machine.positions == {T0: 5}
     assert 0 < reader.machine.next_try_ms(60_000) < 60_000
+
+
+def test_another_id_is_doubted_again_when_the_topic_is_read_again() -> None:
+    reader = Reader()
+    partition = TopicPartition("by-id", 0)
+    for _ in range(2):
+        reader.machine.seek(partition, 0)
+        with pytest.raises(TopicRecreated) as doubted:
+            reader.machine.checked_id(partition, UUID(int=2))
+        assert doubted.value.is_retriable
+        reader.machine.drop(partition)
+        reader.clock.advance(60_000)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.client.producing.produce_requests import BatchResult, DeliveryStatus
-from ottla.client.producing.raw_producer import FLUSH_STEP_MS, RawProducer
+from ottla.client.producing.raw_producer import STEP_MS, RawProducer
 from ottla.client.producing.settings import ProducerOptions
 from ottla.client.wire.errors import CallTimedOut, ProducerStopped
 from ottla.client.wire.options import ClientOptions
@@ -106,7 +106,7 @@ def test_partitions_of_an_unreachable_cluster_do_not_wait_for_it_one_after_the_o
         results = producer.flush()
         assert [type(result.error) for result in results] == [CallTimedOut] * 20
         assert "no broker is at" in str(results[-1].error)
-        assert fake.clock.monotonic_ms() - began_ms <= 5_000 + FLUSH_STEP_MS
+        assert fake.clock.monotonic_ms() - began_ms <= 5_000 + STEP_MS
 
 
 def test_a_partition_whose_leader_is_known_is_sent_while_the_look_up_of_another_one_fails() -> None:

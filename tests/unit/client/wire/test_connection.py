@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,6 +115,9 @@ class ScriptedTransport:
     def connect(self, deadline: Deadline) -> None:
         pass
 
+    def connect_wait_ms(self) -> float:
+        return math.inf
+
     def finish_sending(self, deadline: Deadline) -> None:
         pass
 
@@ -179,6 +183,25 @@ def test_frame_reader_keeps_frames_apart_that_came_together() -> None:
     assert reader.has_buffered
     assert bytes(reader.read(lambda into: transport.receive_into(into, deadline))) == b"bbbb"
     assert bytes(first) == b"aaaa"
+
+
+@pytest.mark.parametrize("arrived_bytes", [1, 3, 4, 5, 7])
+def test_frame_reader_waits_for_the_rest_of_a_length_and_of_a_frame(arrived_bytes: int) -> None:
+    pieces = [(struct.pack(">i", 4) + b"aaaa")[:arrived_bytes]]
+
+    def receive_into(buffer: memoryview) -> int:
+        if not pieces:
+            raise CallTimedOut("nothing came")
+        piece = pieces.pop()
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    reader = FrameReader(100)
+    with pytest.raises(CallTimedOut):
+        reader.read(receive_into)
+    assert not reader.has_buffered
+    pieces.append((struct.pack(">i", 4) + b"aaaa")[arrived_bytes:])
+    assert bytes(reader.read(receive_into)) == b"aaaa"
 
 
 @pytest.mark.skipif(not PEAK_RESET.exists(), reason="resets the process's peak memory by Linux's /proc")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import select
 import socket
 import threading
@@ -11,8 +12,9 @@ import pytest
 from ottla.client.wire.address import Address
 from ottla.client.wire.errors import BrokerUnreachable, CallTimedOut, ConnectionLost
 from ottla.client.wire.retrying import Deadline
-from ottla.client.wire.transport import TcpTransport, dial_tcp, wait_readable
+from ottla.client.wire.transport import SLOW_AFTER_MS, Readable, TcpTransport, dial_tcp, wait_readable
 from ottla.runtime.clock import SystemClock
+from ottla.testing.fake_clock import FakeClock
 
 CLOCK = SystemClock()
 
@@ -102,6 +104,33 @@ def test_wait_readable_names_those_with_bytes_and_those_that_broke(pair: tuple[T
     assert wait_readable([transport], 1000) == [transport]
 
 
+class Buffered:
+    """A stream of which bytes are read already."""
+
+    waits_to_write = False
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def has_buffered(self) -> bool:
+        return True
+
+
+def test_wait_readable_names_the_others_beside_one_with_buffered_bytes(
+    pair: tuple[TcpTransport, socket.socket],
+) -> None:
+    transport, peer = pair
+    with socket.socket() as stream:
+        buffered = Buffered(stream)
+        both: list[Readable] = [buffered, transport]
+        assert wait_readable(both, 60_000) == [buffered]
+        peer.send(b"x")
+        assert wait_readable(both, 60_000) == both
+
+
 def test_dial_tells_the_address_that_cannot_be_reached() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening: no other process can take it meanwhile
@@ -178,6 +207,29 @@ def test_another_address_of_the_host_is_tried_where_one_is_silent(
     peer.send(b"x")
     assert transport.receive_into(memoryview(bytearray(10)), soon()) == 1
     peer.close()
+    transport.close()
+
+
+def test_a_transport_that_is_polled_tries_the_next_address_when_it_says(
+    silent: Address, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr("ottla.client.wire.transport._CLOCK", clock)
+    hosts_are(monkeypatch, silent, Address(*listener.getsockname()))
+    transport = dial_tcp(Address("host", 1))
+    for wait_ms in (SLOW_AFTER_MS, 1):
+        assert transport.connect_wait_ms() == wait_ms
+        with pytest.raises(CallTimedOut):
+            transport.connect(Deadline(clock, 0))
+        clock.advance(SLOW_AFTER_MS - 1 if wait_ms > 1 else 1)
+    assert transport.connect_wait_ms() == 0
+    with suppress(CallTimedOut):
+        transport.connect(Deadline(clock, 0))
+    assert transport.connect_wait_ms() > 0
+    if transport.waits_to_write:
+        assert wait_readable([transport], 5_000) == [transport]
+        transport.connect(Deadline(clock, 0))
+    assert transport.connect_wait_ms() == math.inf
     transport.close()
 
 

@@ -81,6 +81,9 @@ class TlsTransport:
     def connect(self, deadline: Deadline) -> None:
         self._inner.connect(deadline)
 
+    def connect_wait_ms(self) -> float:
+        return self._inner.connect_wait_ms()
+
     def shake_hands(self, deadline: Deadline) -> None:
         """Raises TlsFailed and ListenerMismatch, which no repetition helps, and ConnectionLost.
 

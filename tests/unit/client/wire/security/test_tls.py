@@ -190,6 +190,9 @@ class Forwarding:
     def connect(self, deadline: Deadline) -> None:
         self._inner.connect(deadline)
 
+    def connect_wait_ms(self) -> float:
+        return self._inner.connect_wait_ms()
+
     def send(self, pieces: Sequence[Buffer], deadline: Deadline) -> None:
         self._inner.send(pieces, deadline)
 
@@ -347,7 +350,7 @@ def test_a_connection_with_tls_is_opened_without_a_wait_of_its_own(version: ssl.
         connection = Connection.dial(broker.address, dial_tcp, options, SYSTEM_CLOCK)
         assert connection.waits_to_write
         while not connection.continue_opening():
-            assert wait_readable([connection], connection.step_remaining_ms) == [connection]
+            assert wait_readable([connection], connection.opening_wait_ms) == [connection]
         assert ask_metadata(connection) == "fake"
         connection.close()
 
