@@ -209,11 +209,13 @@ class Machine:
         await self.tree.use(fill)
 
 
-async def resized(disk: MemoryDisk, tree: TreeInMemory, brokers: Sequence[int]) -> ResizeResult:
+async def resized(
+    disk: MemoryDisk, tree: TreeInMemory, brokers: Sequence[int], accepted: Callable[[], None] = lambda: None
+) -> ResizeResult:
     results: list[ResizeResult] = []
 
     async def act(session: EmbeddedSession) -> None:
-        results.append(await Resizing(disk, DATA, session).run([NodeId(each) for each in brokers]))
+        results.append(await Resizing(disk, DATA, session).run([NodeId(each) for each in brokers], accepted))
 
     await tree.use(act)
     return results[0]

@@ -107,9 +107,7 @@ def serve_processes(options: ServeOptions, processes: str | None, flags: ServeFl
         left = stop_left(data_dir, is_wanted)
         _prepare_first(disk, data_dir, first_node_id, left, was_standalone=saved is None)
         if is_changed:
-            # Before a directory is changed: the next start must find the brokers of an interrupted change.
-            write_places(disk, data_dir, places)
-            report(run(resize(data_dir, node_ids)))
+            report(run(resize(data_dir, node_ids, lambda: write_places(disk, data_dir, places))))
         if len(node_ids) == 1:
             remove_places(disk, data_dir)
             return None

@@ -17,7 +17,7 @@ would not have reaffirmed is not in the set any more.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from ottla.coordination.embedded.backend import EmbeddedBackend
@@ -44,13 +44,16 @@ def is_resize_due(disk: Disk, data_dir: str, brokers: Sequence[NodeId]) -> bool:
     return Places(disk, data_dir, brokers[0]).is_due(brokers)
 
 
-async def resize(data_dir: str, brokers: Sequence[NodeId]) -> ResizeResult:
+async def resize(data_dir: str, brokers: Sequence[NodeId], accepted: Callable[[], None]) -> ResizeResult:
     """Give the partitions of a data directory to these brokers, and finish what a crash interrupted before.
 
     `brokers` are all that will be started, the first one that of `data_dir` itself; the others have, or get, their
     directories in `data_dir/processes`.  Call it before the first of them starts, with no process holding the tree's
     file.  While the brokers are the same as before nothing is moved, also where the directory of one is lost.  With one
     broker the directory is a standalone one again.
+
+    `accepted` records the brokers durably: it is called when their change is planned, before it is started.  So the
+    next start finds them after a crash in the change, and the former ones after a change that is refused.
 
     Raises `DirectoryLocked` while one of the brokers, of before or from now on, runs; `ForeignDirectory` for a
     directory that is not theirs; `StorageError`, and another `OttlaError` of the tree, for what prevents the change,
@@ -66,7 +69,7 @@ async def resize(data_dir: str, brokers: Sequence[NodeId]) -> ResizeResult:
             f"{data_dir}/{directory_tree.TREE_FILE}", may_be_new=directory_tree.may_have_new_tree(disk, data_dir)
         )
         try:
-            return await Resizing(disk, data_dir, await backend.connect()).run(brokers)
+            return await Resizing(disk, data_dir, await backend.connect()).run(brokers, accepted)
         except OSError as error:
             raise StorageError(
                 f"changing the number of brokers of {data_dir} failed: {error}", hint=AT_NEXT_START
@@ -96,7 +99,7 @@ class Resizing:
         self._data_dir = data_dir
         self._tree = tree
 
-    async def run(self, brokers: Sequence[NodeId]) -> ResizeResult:
+    async def run(self, brokers: Sequence[NodeId], accepted: Callable[[], None]) -> ResizeResult:
         """Raises `OSError` beside the errors of `resize`."""
         places = Places(self._disk, self._data_dir, brokers[0])
         done = ResizeResult()
@@ -105,9 +108,11 @@ class Resizing:
             _log.warning("resize.continued", extra=fields(path=self._data_dir, brokers=list(journal.brokers)))
             done = await ResizeSteps(places, self._tree).run(journal)
         if places.is_due(brokers) and not await self._only_lacks_lost(places, brokers):
+            _log.info("brokers.resizing", extra=fields(path=self._data_dir, brokers=list(brokers)))
             journal = await ResizePlanning(places, self._tree).journal(brokers)
             self._disk.make_directory(places.folder)
             self._disk.sync_directory(self._data_dir)
+            accepted()
             write_journal(self._disk, places.folder, journal)
             then = await ResizeSteps(places, self._tree).run(journal)
             done = ResizeResult(

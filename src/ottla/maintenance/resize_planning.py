@@ -27,7 +27,7 @@ from ottla.storage.directory.flushed_ends import read_flushed_ends
 from ottla.storage.directory.log_checkpoints import LogStarts
 from ottla.storage.directory.log_completeness import LogCompleteness
 from ottla.storage.directory.partition_directory import is_strange
-from ottla.storage.errors import StaleDirectory, StorageError
+from ottla.storage.errors import ForeignDirectory, StaleDirectory, StorageError
 from ottla.storage.log_files import UNFLUSHED_FILE, base_offsets_in, topic_partition_of
 
 
@@ -174,8 +174,6 @@ class ResizePlanning:
                 continue
             names = {name: topic_partition_of(name) for name in directory.logs()}
             shared = {name: each for name, each in names.items() if each is not None and each not in alone}
-            if not shared:
-                continue
             marked = [
                 each for name, each in shared.items() if self._disk.exists(f"{directory.path}/{name}/{UNFLUSHED_FILE}")
             ]
@@ -217,8 +215,7 @@ class ResizePlanning:
         if directory.complete_from is not None:
             return False
         if self._disk.exists(directory.path):
-            # Files that are no broker's.
-            directory_identity.check(self._disk, directory.path, node_id, None)
+            _require_free(self._disk, directory.path, node_id)
         if not directory.is_new and directory.logs():
             raise StorageError(
                 f"no log in {directory.path} is known to be complete, so others cannot be moved there",
@@ -298,6 +295,18 @@ class ResizePlanning:
                     raise StorageError(
                         f"{path} is no log, and a log needs its name", hint="move it out of the data directory"
                     )
+
+
+def _require_free(disk: Disk, path: str, node_id: NodeId) -> None:
+    """Raises `ForeignDirectory` where a new broker's directory holds files that are no broker's."""
+    try:
+        directory_identity.check(disk, path, node_id, None)
+    except ForeignDirectory as error:
+        if disk.exists(f"{path}/{checkpoints.META_PROPERTIES_FILE}"):
+            raise
+        raise ForeignDirectory(
+            str(error), hint="a former broker had it: move what is left there elsewhere, and start again"
+        ) from None
 
 
 def _settled_replicas(partition: PartitionNode) -> tuple[NodeId, ...]:

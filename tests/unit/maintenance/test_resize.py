@@ -24,6 +24,7 @@ from ottla.runtime.event_loop import run
 from ottla.runtime.posix_disk import PosixDisk
 from ottla.storage import checkpoints
 from ottla.storage.directory import directory_identity, directory_tree, flushed_ends
+from ottla.storage.directory.directory_identity import BOOT_ID_PATH, is_same_boot
 from ottla.storage.directory.directory_lock import FileLock
 from ottla.storage.directory.flushed_ends import read_flushed_ends
 from ottla.storage.directory.process_places import RESIZE_FILE, has_unfinished_resize
@@ -163,6 +164,20 @@ def test_logs_that_an_operator_keeps_go_to_the_first_directory_and_other_files_s
     assert result.kept == (KeptDirectory(path_of(2), ("notes.txt",)),)
     assert "old-0.12.34-damaged" in machine.disk.list_directory(DATA)
     assert machine.disk.list_directory(path_of(2)) == ["notes.txt"]
+    with pytest.raises(ForeignDirectory, match=r"it holds notes\.txt") as caught:
+        run(resized(machine.disk, machine.tree, [1, 2]))
+    assert caught.value.hint == "a former broker had it: move what is left there elsewhere, and start again"
+
+
+def test_directory_that_a_power_cut_ended_is_compared_with_the_boot_once() -> None:
+    """What moves there was written in this boot, so its broker's start must not take it for lost."""
+    orders = [PartitionPlace(TopicPartition("orders", 0), (1,)), PartitionPlace(TopicPartition("orders", 1), (2,))]
+    machine = machine_of([1, 2], orders, killed=(1,))
+    for path in ("/proc", "/proc/sys", "/proc/sys/kernel", "/proc/sys/kernel/random"):
+        machine.disk.make_directory(path)
+    replace_file(machine.disk, BOOT_ID_PATH, b"another boot")
+    run(resized(machine.disk, machine.tree, [1, 3]))
+    assert is_same_boot(machine.disk, DATA)
 
 
 def make_log(disk: MemoryDisk, path: str, content: bytes, topic: UUID | None = None) -> None:
@@ -236,8 +251,19 @@ def lose_directory(machine: Machine, node_id: int) -> None:
 def test_missing_directory_of_a_replica_is_refused() -> None:
     machine = machine_of([1, 2], ORDERS)
     lose_directory(machine, 2)
+    recorded: list[bool] = []
     with pytest.raises(StorageError, match="has a replica on broker 2"):
-        run(resized(machine.disk, machine.tree, [1, 3]))
+        run(resized(machine.disk, machine.tree, [1, 3], lambda: recorded.append(True)))
+    assert recorded == [], "the next start would repeat the refused change"
+
+
+def test_brokers_are_recorded_before_their_change_starts() -> None:
+    """After a crash in it the next start without the flag must find them."""
+    machine = machine_of([1, 2], ORDERS)
+    unfinished: list[bool] = []
+    run(resized(machine.disk, machine.tree, [1], lambda: unfinished.append(has_unfinished_resize(machine.disk, DATA))))
+    assert unfinished == [False]
+    assert "orders-1" in machine.disk.list_directory(DATA)
 
 
 def test_lost_directory_of_a_broker_lets_the_others_start_as_before() -> None:
@@ -367,6 +393,6 @@ def test_running_broker_is_reported(tmp_path: Path) -> None:
     lock = FileLock()
     lock.acquire(str(tmp_path))
     with pytest.raises(DirectoryLocked, match="is in use by process") as caught:
-        run(resize(str(tmp_path), [NodeId(1), NodeId(2)]))
+        run(resize(str(tmp_path), [NodeId(1), NodeId(2)], lambda: None))
     assert caught.value.hint == "stop all brokers before their number is changed"
     lock.release()
