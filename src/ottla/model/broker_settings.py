@@ -377,7 +377,10 @@ LOG_RETENTION_BYTES: Final = int64(
     "log.retention.bytes", -1, "Delete the oldest segments of a partition that is larger; -1 never.", minimum=-1
 )
 LOG_RETENTION_CHECK_INTERVAL_MS: Final = int64(
-    "log.retention.check.interval.ms", 5 * MINUTE_MS, "The interval of retention checks.", minimum=1
+    "log.retention.check.interval.ms",
+    5 * MINUTE_MS,
+    "The interval of retention checks; the first one comes after 30 s, or sooner where this is less.",
+    minimum=1,
 )
 LOG_SEGMENT_DELETE_DELAY_MS: Final = int64(
     "log.segment.delete.delay.ms",

@@ -19,6 +19,8 @@ from ottla.storage.directory.log_directory import LogDirectory
 log = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 1.0
+# Apache Kafka's, too: who starts a broker and writes records of long ago can read them first.
+FIRST_RETENTION_MS: Final = 30_000
 
 
 class Housekeeping:
@@ -43,6 +45,7 @@ class Housekeeping:
         self._working = Mutex()
 
     def start(self) -> None:
+        self._directory.postpone_retention(FIRST_RETENTION_MS)
         self._task = self._loop.create_task(self._run(), name="housekeeping")
 
     async def stop(self) -> None:

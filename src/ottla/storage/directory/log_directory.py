@@ -106,6 +106,11 @@ class RetentionPass:
             self._next_ms = 0
         self._is_urgent = is_urgent
 
+    def postpone(self, delay_ms: int, monotonic_ms: int) -> None:
+        """Start no round for a while, unless rounds come more often or room is needed."""
+        if not self._is_urgent:
+            self._next_ms = monotonic_ms + min(delay_ms, self._interval_ms)
+
     def begin(self) -> None:
         """Let the next slice start a round."""
         self._next_ms = 0
@@ -861,6 +866,10 @@ class LogDirectory:
             if not self._makes_room(error):
                 raise
             await self._start_moves.settle_in_steps(self._log_checkpoints.log_starts, offload)
+
+    def postpone_retention(self, delay_ms: int) -> None:
+        """Start no pass of retention for a while, unless passes come more often or the disk is full."""
+        self._retention.postpone(delay_ms, self._clock.monotonic_ms())
 
     def begin_retention(self) -> None:
         """Let the next `housekeep` start a whole pass of retention, before its interval is over."""

@@ -62,3 +62,19 @@ def test_requested_round_visits_all_logs_although_another_was_under_way(
     while retention.run_slice(2, 0):
         pass
     assert all(log.asked_ms[-1] == 2 for log in logs)
+
+
+@pytest.mark.parametrize(("delay_ms", "first_ms"), [(400, 400), (10 * INTERVAL_MS, INTERVAL_MS)])
+def test_first_round_is_postponed_by_an_interval_at_most(
+    retention: RetentionPass, logs: list[AgedLog], delay_ms: int, first_ms: int
+) -> None:
+    retention.postpone(delay_ms, 7)
+    assert not retention.run_slice(1, 7 + first_ms - 1)
+    assert not any(log.asked_ms for log in logs)
+    assert retention.run_slice(2, 7 + first_ms)
+
+
+def test_round_of_a_full_disk_is_not_postponed(retention: RetentionPass) -> None:
+    retention.set_urgent(True)
+    retention.postpone(INTERVAL_MS, 0)
+    assert retention.run_slice(1, 0)
