@@ -124,6 +124,8 @@ class _Quotas:
         self._movable: Final[dict[tuple[NodeId, NodeId], dict[int, set[str]]]] = defaultdict(
             lambda: {-1: set(), 0: set(), 1: set()}
         )
+        # The least of these costs, of the pairs that have such topics.
+        self._steps: Final[dict[NodeId, dict[NodeId, int]]] = {node_id: {} for node_id in wanted}
         self._load: Final = Counter[NodeId]()
         self._room: Final = self._rooms()
 
@@ -164,26 +166,24 @@ class _Quotas:
         """From the broker that gets the extra to one with room, over those that pass one on (Bellman-Ford)."""
         costs = {each: self._cost(topic, each) for each in self._wanted if each not in self._placed[topic]}
         before: dict[NodeId, NodeId] = {}
+        changed = list(costs)
         for _ in self._wanted:
-            has_changed = False
-            for source, cost in list(costs.items()):
-                for target in self._wanted:
-                    step = self._step(source, target)
-                    if step is not None and cost + step < costs.get(target, len(self._wanted) * 2):
-                        costs[target], before[target] = cost + step, source
-                        has_changed = True
-            if not has_changed:
+            if not changed:
                 break
+            lowered: dict[NodeId, None] = {}
+            for source in changed:
+                cost = costs[source]
+                for target, step in self._steps[source].items():
+                    if cost + step < costs.get(target, len(self._wanted) * 2):
+                        costs[target], before[target] = cost + step, source
+                        lowered[target] = None
+            changed = list(lowered)
         ends = [each for each in self._wanted if each in costs and self._has_room(each)]
         path = [min(ends, key=lambda each: costs[each])]
         while path[0] in before:
             path.insert(0, before[path[0]])
             assert len(path) <= len(self._wanted), "a path of least cost passes a broker once"
         return path
-
-    def _step(self, source: NodeId, target: NodeId) -> int | None:
-        movable = self._movable.get((source, target))
-        return None if movable is None else next((cost for cost in (-1, 0, 1) if movable[cost]), None)
 
     def _change(self, topic: str, *, add: NodeId, remove: NodeId | None = None) -> None:
         self._index(topic, is_there=False)
@@ -198,8 +198,13 @@ class _Quotas:
             for target in self._wanted:
                 if target not in placed:
                     cost = self._cost(topic, target) - self._cost(topic, source)
-                    topics = self._movable[source, target][cost]
-                    (topics.add if is_there else topics.discard)(topic)
+                    movable = self._movable[source, target]
+                    (movable[cost].add if is_there else movable[cost].discard)(topic)
+                    step = next((each for each in (-1, 0, 1) if movable[each]), None)
+                    if step is not None:
+                        self._steps[source][target] = step
+                    else:
+                        self._steps[source].pop(target, None)
 
 
 def _leaders(partitions: Sequence[PartitionCopies], quotas: Mapping[NodeId, int]) -> dict[TopicPartition, NodeId]:
