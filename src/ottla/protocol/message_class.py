@@ -1,6 +1,6 @@
 """The class of a message: a dataclass that is cheap to import.
 
-A module of its own: a process that runs while its package is upgraded imports the schemas of APIs that it had no
+A separate module: a process that runs while its package is upgraded imports the schemas of APIs that it had no
 request of, and can import a new module with them, where an old one in its memory lacks a new name.
 """
 
